@@ -1,0 +1,1 @@
+"""State on disk: Orbax checkpoints and Hugging Face folders."""

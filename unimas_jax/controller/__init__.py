@@ -1,0 +1,1 @@
+"""The driver's side: episodes, routing and the training loop."""

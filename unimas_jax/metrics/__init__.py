@@ -1,0 +1,1 @@
+"""Metric names, writers and progress."""

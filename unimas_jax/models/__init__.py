@@ -1,0 +1,1 @@
+"""The model zoo: one transformer for every supported family."""

@@ -1,0 +1,1 @@
+"""Rewards and credit rules: traces to credits, in NumPy."""

@@ -1,0 +1,1 @@
+"""Joins controller and workers, in one process or through Ray."""

@@ -1,0 +1,1 @@
+"""One host's models: engine, buffer and learner."""

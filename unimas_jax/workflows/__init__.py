@@ -1,0 +1,1 @@
+"""Workflow engine, prompts, formats and built-in workflows."""
