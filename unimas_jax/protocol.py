@@ -1,0 +1,126 @@
+"""Messages between controller and workers; a few hundred bytes each, never tokens."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from unimas_jax.specs import Sampling
+from unimas_jax.trace import Key
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A rendered prompt section; see `specs.Section`."""
+
+    name: str
+    text: str
+    speaker: Literal['system', 'user'] = 'user'
+    priority: int | None = None
+    keep: Literal['head', 'tail'] = 'head'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """One role call.
+
+    Attributes:
+        key: Names the call; with step and run seed it fixes the random numbers.
+        step: Training step, or the step whose policy is evaluated.
+        purpose: `train` keeps the rollout for credit; `evaluate` does not.
+        role: For metrics.
+        model: Which model of the worker answers.
+        adapter: Adapter index; -1 is the base.
+        segments: The prompt. With `continues`, the text that follows the stored reply.
+        prompt_tokens: Limit to which the worker cuts the prompt.
+        sampling: How to sample.
+        continues: The earlier call of this node whose stored tokens this one extends.
+    """
+
+    key: Key
+    step: int
+    purpose: Literal['train', 'evaluate'] = 'train'
+    role: str
+    model: str
+    adapter: int = -1
+    segments: tuple[Segment, ...]
+    prompt_tokens: int
+    sampling: Sampling
+    continues: Key | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a model said.
+
+    Attributes:
+        key: Of the request.
+        step: Of the request.
+        text: The reply, without the stop token.
+        finish_reason: `stop` (a stop token or string) or `length`.
+        prompt_tokens: Tokens read.
+        response_tokens: Tokens emitted, the stop token included.
+        cached_tokens: Prompt tokens whose cache pages were reused.
+        mean_log_prob: Of the emitted tokens, at the sampling temperature.
+        policy_version: Updates that the weights had seen.
+        cuts: (section, tokens cut).
+        error: Empty, or why the request was refused (one line); other fields are void.
+    """
+
+    key: Key
+    step: int
+    text: str = ''
+    finish_reason: Literal['stop', 'length', 'refused'] = 'stop'
+    prompt_tokens: int = 0
+    response_tokens: int = 0
+    cached_tokens: int = 0
+    mean_log_prob: float = 0.0
+    policy_version: int = 0
+    cuts: tuple[tuple[str, int], ...] = ()
+    error: str = ''
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Score:
+    """What the trainer thinks of a waiting rollout.
+
+    Attributes:
+        key: The invocation.
+        tokens: Response tokens that carry loss.
+        value: The critic's estimate before the first response token; None without one.
+        old_log_prob: Sum over the response, by the trainer, under the current weights.
+        reference_log_prob: Sum under the reference; None without one.
+    """
+
+    key: Key
+    tokens: int
+    value: float | None
+    old_log_prob: float
+    reference_log_prob: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Demonstration:
+    """One exchange to imitate in the supervised warm start.
+
+    Attributes:
+        role: Who speaks.
+        segments: The prompt.
+        text: The reply to imitate; the stop token is added.
+        prompt_tokens: Limit to which the prompt is cut.
+    """
+
+    role: str
+    segments: tuple[Segment, ...]
+    text: str
+    prompt_tokens: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a worker did, for metrics.
+
+    Attributes:
+        metrics: Names to numbers, as `model/<id>/...`.
+    """
+
+    metrics: Mapping[str, float]
