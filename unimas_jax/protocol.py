@@ -1,11 +1,15 @@
-"""Messages between controller and workers; a few hundred bytes each, never tokens."""
+"""What the parts say to each other.
+
+Messages between controller and workers are a few hundred bytes and never hold tokens.
+The interfaces at the end are what users plug in: tools and data sources.
+"""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
 
-from unimas_jax.specs import Sampling
-from unimas_jax.trace import Key
+from unimas_jax.specs import Sampling, WorkflowSpec
+from unimas_jax.trace import Key, Query
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,3 +128,70 @@ class Report:
     """
 
     metrics: Mapping[str, float]
+
+
+class ServiceFailure(RuntimeError):
+    """A tool or an endpoint failed for reasons that are not the policy's.
+
+    It is retried in place and then masked: never a reward, never an empty result.
+    """
+
+
+class Session(Protocol):
+    """A tool as one sample of one query sees it."""
+
+    async def call(self, **arguments: Any) -> Any:
+        """Run the tool once.
+
+        Raises:
+            ServiceFailure: Infrastructure failed; the same call may be tried again.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release what the session holds; called once on every exit path."""
+        ...
+
+
+class Tool(Protocol):
+    """A tool of an experiment: small, picklable, built by a gin file."""
+
+    async def start(self, data_dir: str) -> None:
+        """Load indexes and check endpoints, once for each run.
+
+        Args:
+            data_dir: Folder to which relative paths of the tool refer.
+        """
+        ...
+
+    async def open(self, query: Query) -> Session:
+        """Return a session for one sample of `query`; stateless tools share one."""
+        ...
+
+    async def stop(self) -> None:
+        """Release what `start` took."""
+        ...
+
+
+class DataSource(Protocol):
+    """Where queries come from: small, picklable, built by a gin file."""
+
+    def load(self, split: str, data_dir: str) -> Sequence[Query]:
+        """Return a random-access sequence of queries.
+
+        Args:
+            split: `train`, `dev` or `test`.
+            data_dir: Folder to which relative paths of the source refer.
+
+        Raises:
+            SpecError: A file is missing, or too many rows cannot be used.
+        """
+        ...
+
+
+class DemonstrationSource(Protocol):
+    """Where the supervised warm start gets its exchanges."""
+
+    def load(self, data_dir: str, workflow: WorkflowSpec) -> Sequence[Demonstration]:
+        """Return the demonstrations, in a fixed order."""
+        ...

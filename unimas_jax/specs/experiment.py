@@ -126,7 +126,7 @@ class Experiment:
                 not self.mapping.is_trainable(role) or role in self.reward.parts,
                 'Experiment.reward.parts',
                 sorted(self.reward.parts),
-                f'trainable role {role!r} has no reward; add parts, or add it to frozen.',
+                f'trainable role {role!r} has no reward; add parts, or freeze it.',
             )
 
     @property
