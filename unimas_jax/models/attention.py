@@ -16,6 +16,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from unimas_jax.specs import require
+
 MASKED = -1e30
 """Score of a pair that may not attend; finite, so that no row yields NaN."""
 
@@ -40,12 +42,14 @@ def train_attend(segment_ids: jax.Array, *, backend: str = 'xla') -> Attend:
         A function for `transformer.trunk`.
 
     Raises:
-        ValueError: The backend is unknown.
+        SpecError: The backend is unknown.
     """
-    if backend not in BACKENDS:
-        raise ValueError(
-            f'attention backend is {backend!r}; known: {", ".join(BACKENDS)}.'
-        )
+    require(
+        backend in BACKENDS,
+        'attention backend',
+        backend,
+        f'use one of {", ".join(BACKENDS)}.',
+    )
 
     def attend(query, key, value, layer_cache):
         return BACKENDS[backend](query, key, value, segment_ids), layer_cache

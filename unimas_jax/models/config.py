@@ -16,6 +16,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from unimas_jax.specs import SpecError, check_types, require
+
 VOCAB_MULTIPLE = 128
 """Vocabularies are padded to this multiple, so that they split over any mesh."""
 
@@ -38,24 +40,28 @@ class RopeScaling:
     original_max_positions: int = 8192  # llama3 only, tokens
 
     def __post_init__(self):
-        if self.kind not in ('linear', 'llama3'):
-            raise ValueError(
-                f'RopeScaling.kind is {self.kind!r}; supported: linear, llama3.'
-            )
-        if self.factor < 1:
-            raise ValueError(
-                f'RopeScaling.factor is {self.factor}; it must be at least 1.'
-            )
-        if self.kind == 'llama3' and self.low_freq_factor >= self.high_freq_factor:
-            raise ValueError(
-                f'RopeScaling.low_freq_factor is {self.low_freq_factor}; it must be '
-                f'below high_freq_factor ({self.high_freq_factor}).'
-            )
+        check_types(self)
+        require(
+            self.kind in ('linear', 'llama3'),
+            'RopeScaling.kind',
+            self.kind,
+            'use linear or llama3.',
+        )
+        require(self.factor >= 1, 'RopeScaling.factor', self.factor, 'use 1 or more.')
+        require(
+            self.kind == 'linear' or self.low_freq_factor < self.high_freq_factor,
+            'RopeScaling.low_freq_factor',
+            self.low_freq_factor,
+            f'it must be below high_freq_factor ({self.high_freq_factor}).',
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
-    """The shape of one decoder-only transformer. Hashable, so it can be static."""
+    """The shape of one decoder-only transformer. Hashable, so it can be static.
+
+    `adapter_scale` is here so that sampler and learner cannot differ in it.
+    """
 
     family: str  # 'llama', 'qwen2' or 'qwen3'
     vocab_size: int  # rows of the published embedding, before padding
@@ -72,25 +78,32 @@ class TransformerConfig:
     attention_bias: bool = False  # on q, k and v; never on the output projection
     qk_norm: bool = False  # RMS norm of each q and k head before RoPE
     max_positions: int  # tokens the model was made for
+    adapter_scale: float = 2.0  # alpha / rank, on the delta of every adapter
 
     def __post_init__(self):
-        if self.family not in _FAMILIES:
-            raise ValueError(
-                f'family is {self.family!r}; supported: {", ".join(_FAMILIES)}.'
-            )
+        check_types(self)
+        _require_family('TransformerConfig.family', self.family)
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            is_number = field.type in (int, float)
-            # The comparison is written so that NaN fails it as well.
-            if is_number and not (value > 0 and math.isfinite(value)):
-                raise ValueError(f'{field.name} is {value}; it must be above zero.')
-        if self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                f'num_kv_heads is {self.num_kv_heads}; it must divide num_heads '
-                f'({self.num_heads}).'
-            )
-        if self.head_dim % 2:
-            raise ValueError(f'head_dim is {self.head_dim}; RoPE needs an even size.')
+            if field.type in (int, float):
+                value = getattr(self, field.name)
+                require(
+                    value > 0 and math.isfinite(value),
+                    f'TransformerConfig.{field.name}',
+                    value,
+                    'it must be finite and above zero.',
+                )
+        require(
+            self.num_heads % self.num_kv_heads == 0,
+            'TransformerConfig.num_kv_heads',
+            self.num_kv_heads,
+            f'it must divide num_heads ({self.num_heads}).',
+        )
+        require(
+            self.head_dim % 2 == 0,
+            'TransformerConfig.head_dim',
+            self.head_dim,
+            'rotary embedding needs an even size.',
+        )
 
     @property
     def padded_vocab(self) -> int:
@@ -111,14 +124,11 @@ def from_hf(config: Mapping[str, Any]) -> TransformerConfig:
         The same architecture as a `TransformerConfig`.
 
     Raises:
-        ValueError: The architecture, or a setting of it, is not supported; or a
+        SpecError: The architecture, or a setting of it, is not supported; or a
             needed field is missing. The message names the field and its value.
     """
     family = config.get('model_type')
-    if family not in _FAMILIES:
-        raise ValueError(
-            f'model_type is {family!r}; supported: {", ".join(_FAMILIES)}.'
-        )
+    _require_family('model_type', family)
     _refuse_unsupported(config)
     theta, scaling = _rope(config)
     width, num_heads = (
@@ -180,9 +190,12 @@ def to_hf(config: TransformerConfig) -> dict[str, Any]:
     return result
 
 
+def _require_family(where: str, family: Any):
+    require(family in _FAMILIES, where, family, f'use one of {", ".join(_FAMILIES)}.')
+
+
 def _required(config: Mapping[str, Any], field: str) -> Any:
-    if config.get(field) is None:
-        raise ValueError(f'config.json lacks {field}; it must be given.')
+    require(config.get(field) is not None, field, None, 'config.json must give it.')
     return config[field]
 
 
@@ -198,11 +211,12 @@ def _head_dim(
 ) -> int:
     if family == 'qwen3' or config.get('head_dim') is not None:
         return _required(config, 'head_dim')
-    if width % num_heads:
-        raise ValueError(
-            f'num_attention_heads is {num_heads}; without head_dim it must divide '
-            f'hidden_size ({width}).'
-        )
+    require(
+        width % num_heads == 0,
+        'num_attention_heads',
+        num_heads,
+        f'without head_dim it must divide hidden_size ({width}).',
+    )
     return width // num_heads
 
 
@@ -218,13 +232,11 @@ def _refuse_unsupported(config: Mapping[str, Any]):
     }
     for field, supported in only_supported.items():
         value = config.get(field)
-        if value is not None and value != supported:
-            raise ValueError(f'{field} is {value!r}; only {supported!r} is supported.')
+        is_fine = value is None or value == supported
+        require(is_fine, field, value, f'only {supported!r} is supported.')
     for kind in config.get('layer_types') or ():
-        if kind != 'full_attention':
-            raise ValueError(
-                f"layer_types holds {kind!r}; only 'full_attention' is supported."
-            )
+        is_full = kind == 'full_attention'
+        require(is_full, 'layer_types', kind, "only 'full_attention' is supported.")
 
 
 def _rope(config: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
@@ -234,11 +246,8 @@ def _rope(config: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
     # Llama's oldest configs omit theta; its value then was 10,000 for every family.
     theta = float(parameters.get('rope_theta') or config.get('rope_theta') or 10_000)
     kind = parameters.get('rope_type') or parameters.get('type') or 'default'
-    if parameters.get('partial_rotary_factor', 1.0) != 1.0:
-        raise ValueError(
-            f'partial_rotary_factor is {parameters["partial_rotary_factor"]!r}; only '
-            '1.0 is supported.'
-        )
+    rotated = parameters.get('partial_rotary_factor', 1.0)
+    require(rotated == 1.0, 'partial_rotary_factor', rotated, 'only 1.0 is supported.')
     if kind == 'default':
         return theta, None
     if kind == 'linear':
@@ -254,7 +263,7 @@ def _rope(config: Mapping[str, Any]) -> tuple[float, RopeScaling | None]:
                 _required(parameters, 'original_max_position_embeddings')
             ),
         )
-    raise ValueError(
-        f'rope_type is {kind!r}; supported: default, linear, llama3. Remove the '
-        'scaling to use the model within its original context.'
+    raise SpecError(
+        f'rope_type is {kind!r}: use default, linear or llama3; without scaling the '
+        'model works within its original context.'
     )

@@ -20,9 +20,6 @@ from unimas_jax.models import rope
 from unimas_jax.models.attention import Attend
 from unimas_jax.models.config import TransformerConfig
 
-ADAPTER_SCALE = 2.0
-"""Factor on every adapter's delta: alpha / rank, with alpha fixed at twice the rank."""
-
 Dims = tuple[tuple[str, int], ...]
 """Logical axis and size of consecutive dimensions."""
 
@@ -100,7 +97,14 @@ class LowRank(nnx.Module):
     """
 
     def __init__(
-        self, dims_in: Dims, dims_out: Dims, *, num_adapters: int, rank: int, key
+        self,
+        dims_in: Dims,
+        dims_out: Dims,
+        *,
+        num_adapters: int,
+        rank: int,
+        scale: float,
+        key,
     ):
         stack, thin = (('adapters', num_adapters),), (('rank', rank),)
         deviation = math.prod(_sizes(dims_in)) ** -0.5
@@ -109,6 +113,7 @@ class LowRank(nnx.Module):
             deviation * jax.random.normal(key, _sizes(dims_a)), _names(dims_a)
         )
         self.b = _param(jnp.zeros(_sizes(dims_b)), _names(dims_b))
+        self.scale = scale
         self.num_in = len(dims_in)
 
     def __call__(self, x: jax.Array, adapter_index: jax.Array) -> jax.Array:
@@ -132,7 +137,7 @@ class LowRank(nnx.Module):
             x, a, ((tuple(inside), tuple(i - 1 for i in inside)), ((0,), (0,)))
         )
         out = jax.lax.dot_general(inner, b, (((2,), (1,)), ((0,), (0,))))
-        scale = jnp.where(adapter_index >= 0, ADAPTER_SCALE, 0.0).astype(x.dtype)
+        scale = jnp.where(adapter_index >= 0, self.scale, 0.0).astype(x.dtype)
         return out * scale.reshape((-1,) + (1,) * (out.ndim - 1))
 
 
@@ -220,7 +225,11 @@ class LayerAdapters(nnx.Module):
         dims = projection_dims(config)
         for name, subkey in zip(dims, jax.random.split(key, len(dims)), strict=True):
             low_rank = LowRank(
-                *dims[name], num_adapters=num_adapters, rank=rank, key=subkey
+                *dims[name],
+                num_adapters=num_adapters,
+                rank=rank,
+                scale=config.adapter_scale,
+                key=subkey,
             )
             setattr(self, name, low_rank)
 

@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from unimas_jax.models.config import TransformerConfig
+from unimas_jax.specs import require
 
 logger = logging.getLogger(__name__)
 
@@ -65,13 +66,14 @@ def make_mesh(devices: Sequence[jax.Device], data: int, fsdp: int, tensor: int) 
         A mesh with automatic axes.
 
     Raises:
-        ValueError: The sizes do not multiply to the number of devices.
+        SpecError: The sizes do not multiply to the number of devices.
     """
-    if data * fsdp * tensor != len(devices):
-        raise ValueError(
-            f'mesh is data={data} x fsdp={fsdp} x tensor={tensor}, but there are '
-            f'{len(devices)} devices; make the product equal.'
-        )
+    require(
+        data * fsdp * tensor == len(devices),
+        'mesh',
+        f'{data} x {fsdp} x {tensor}',
+        f'the product must equal the {len(devices)} devices.',
+    )
     grid = np.asarray(devices, dtype=object).reshape(data, fsdp, tensor)
     return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
