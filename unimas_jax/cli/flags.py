@@ -1,0 +1,67 @@
+"""Flags that several subcommands share, and what they mean."""
+
+import argparse
+
+from unimas_jax import config
+
+
+def add_experiment_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what the experiment is."""
+    parser.add_argument(
+        '--gin_file',
+        action='append',
+        required=True,
+        metavar='FILE',
+        help='the experiment; repeat it to replace single axes, later files win',
+    )
+    parser.add_argument(
+        '--gin_bindings',
+        action='append',
+        default=[],
+        metavar='BINDING',
+        help="one binding, which wins over files, like 'LEARNING_RATE = 3e-6'",
+    )
+    parser.add_argument(
+        '--data_dir',
+        default='.',
+        metavar='DIR',
+        help='folder to which the data set and tool paths of the experiment refer '
+        '(default: the current folder)',
+    )
+
+
+def add_run_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say where the experiment runs."""
+    parser.add_argument(
+        '--output_dir',
+        required=True,
+        metavar='DIR',
+        help='the run folder, also gs://; a run that is there is continued',
+    )
+    parser.add_argument(
+        '--runtime',
+        choices=('ray', 'local'),
+        default='ray',
+        help='ray: one worker process for each host of the cluster at RAY_ADDRESS, or '
+        'of this machine; local: everything in this process (default: ray)',
+    )
+    parser.add_argument(
+        '--hosts',
+        type=int,
+        default=0,
+        metavar='N',
+        help='hosts to use; 0 takes as many as the meshes need (default: 0)',
+    )
+    parser.add_argument(
+        '--cpu_devices',
+        type=int,
+        default=0,
+        metavar='N',
+        help='run on CPU with N devices on each host, for trying out meshes; 0 leaves '
+        'the platform to jax (default: 0)',
+    )
+
+
+def load(args: argparse.Namespace) -> config.Loaded:
+    """Load the experiment that the flags name."""
+    return config.load(args.gin_file, args.gin_bindings)

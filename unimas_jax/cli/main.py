@@ -1,0 +1,34 @@
+"""The command `unimas`: one subcommand for each thing a user does."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from unimas_jax import specs
+from unimas_jax.cli import check, evaluate, export, report, sft, traces, train
+
+COMMANDS = (train, evaluate, sft, export, check, traces, report)
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog='unimas',
+        description='Reinforcement learning of multi-agent LLM workflows in JAX.',
+    )
+    subparsers = parser.add_subparsers(required=True, metavar='COMMAND')
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    args = parser.parse_args(argv)
+    try:
+        return args.run(args)
+    except specs.SpecError as error:
+        print(f'unimas: {error}', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+if __name__ == '__main__':
+    sys.exit(main())
