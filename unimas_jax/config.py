@@ -72,7 +72,7 @@ def load(gin_files: Sequence[str], gin_bindings: Sequence[str] = ()) -> Loaded:
         if name not in experiment.models
     }
     models = {
-        name: experiment.models.get(name) or overrides[name]
+        name: _with_folders(experiment.models.get(name) or overrides[name])
         for name in experiment.groups
     }
     experiment = dataclasses.replace(experiment, models=models)
@@ -93,6 +93,20 @@ def own_roots() -> tuple[pathlib.Path, ...]:
     package = pathlib.Path(__file__).parent
     candidates = (package.parent, package / 'configs')
     return tuple(root for root in candidates if (root / 'gin' / 'defaults').is_dir())
+
+
+def _with_folders(spec: specs.ModelSpec) -> specs.ModelSpec:
+    """Make local folders absolute: workers run in folders of their own."""
+
+    def absolute(name: str) -> str:
+        for root in (pathlib.Path(), *own_roots()):
+            if name and (root / name).is_dir():
+                return str((root / name).resolve())
+        return name
+
+    return dataclasses.replace(
+        spec, weights=absolute(spec.weights), tokenizer=absolute(spec.tokenizer)
+    )
 
 
 def _find(name: str) -> pathlib.Path | None:
