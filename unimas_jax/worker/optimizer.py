@@ -1,0 +1,110 @@
+"""AdamW whose settings are run-time numbers, and which leaves it moves.
+
+The compiled update takes the learning rate, decays and limits as arguments: the
+schedule is host arithmetic, and PPO and the supervised warm start share one program.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from unimas_jax.models.transformer import Params
+from unimas_jax.specs import OptimizerSpec
+
+SETTINGS = ('learning_rate', 'b1', 'b2', 'eps', 'weight_decay', 'max_grad_norm')
+"""Names of the run-time numbers."""
+
+Settings = dict[str, Any]
+"""One float for each name in `SETTINGS`."""
+
+
+def learning_rate(spec: OptimizerSpec, step: int) -> float:
+    """Linear warm-up, then the schedule.
+
+    Args:
+        spec: The schedule.
+        step: Optimizer steps taken before this one.
+
+    Returns:
+        `learning_rate * (step + 1) / (warmup_steps + 1)` in the warm-up, so that no
+        step is empty; afterwards constant, or falling to 0 at `decay_steps` and
+        staying there.
+    """
+    if step < spec.warmup_steps:
+        return spec.learning_rate * (step + 1) / (spec.warmup_steps + 1)
+    if spec.schedule == 'constant':
+        return spec.learning_rate
+    span = spec.decay_steps - spec.warmup_steps
+    done = min((step - spec.warmup_steps) / span, 1.0)
+    if spec.schedule == 'linear':
+        return spec.learning_rate * (1.0 - done)
+    return spec.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def settings(spec: OptimizerSpec, step: int) -> Settings:
+    """Return the numbers of optimizer step `step`."""
+    values = {name: float(getattr(spec, name)) for name in SETTINGS}
+    return values | {'learning_rate': learning_rate(spec, step)}
+
+
+def trainable(params: Params, *, only_adapters: bool) -> Params:
+    """Return the part of the parameters that the optimizer moves.
+
+    Args:
+        params: In the train layout.
+        only_adapters: Whether the base is frozen.
+
+    Returns:
+        A tree without the frozen groups.
+    """
+    groups = ('adapters', 'heads') if only_adapters else ('base', 'heads')
+    return {group: params[group] for group in groups}
+
+
+def init(tree: Params) -> optax.OptState:
+    """Return zero moments, float32, for every leaf of a trainable tree."""
+    return _adam({name: 0.0 for name in SETTINGS}).init(tree)
+
+
+def apply(
+    tree: Params, gradients: Params, state: optax.OptState, numbers: Settings
+) -> tuple[Params, optax.OptState, jax.Array]:
+    """Take one step: clip by global norm, Adam, decoupled decay.
+
+    Args:
+        tree: Trainable parameters, float32.
+        gradients: Of the same structure.
+        state: From `init` or the last step.
+        numbers: From `settings`; may be traced.
+
+    Returns:
+        New parameters, new state, and the global norm before clipping.
+
+    Source: Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101.
+    """
+    norm = optax.global_norm(gradients)
+    scale = jnp.minimum(1.0, numbers['max_grad_norm'] / jnp.maximum(norm, 1e-30))
+    clipped = jax.tree.map(lambda leaf: leaf * scale, gradients)
+    updates, state = _adam(numbers).update(clipped, state, tree)
+    return optax.apply_updates(tree, updates), state, norm
+
+
+def decay_mask(tree: Params) -> Params:
+    """Mark the leaves that decay: matrices, but no norm, bias or head."""
+
+    def decays(path, _):
+        names = [entry.key for entry in path]
+        return names[0] != 'heads' and names[-1] not in ('scale', 'bias')
+
+    return jax.tree_util.tree_map_with_path(decays, tree)
+
+
+def _adam(numbers: Settings) -> optax.GradientTransformation:
+    return optax.chain(
+        optax.scale_by_adam(numbers['b1'], numbers['b2'], numbers['eps']),
+        optax.add_decayed_weights(numbers['weight_decay'], mask=decay_mask),
+        optax.scale(-numbers['learning_rate']),
+    )
