@@ -1,0 +1,383 @@
+"""The training loop, from the first step to the last, however often it is interrupted.
+
+Training steps count from 1; step 0 is the policy before training (after the supervised
+warm start, if there is one). A step is a transaction: it ends with new weights, its
+metrics and its traces, or leaves nothing. What a step does follows from the seed, its
+number and the weights, so a step done again is the same step.
+
+After a step its metrics are at first part of the position, which checkpoints hold; the
+line in `metrics.jsonl` is written when the evaluation that is due has been added.
+Metrics under `time/` and `system/` depend on the machine, all others do not.
+"""
+
+import contextlib
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from unimas_jax.controller import evaluate
+from unimas_jax.controller.backend import Backend, WorkerLost
+from unimas_jax.controller.checkpoints import Checkpoints, Position
+from unimas_jax.controller.episodes import Episodes, FailureRatioExceeded, is_failed
+from unimas_jax.controller.phases import Phases
+from unimas_jax.controller.router import Endpoint, Router
+from unimas_jax.controller.session import load, started
+from unimas_jax.controller.signals import Stopped, StopRequest
+from unimas_jax.data import order
+from unimas_jax.metrics import traces as trace_files
+from unimas_jax.metrics import writers
+from unimas_jax.metrics.progress import Progress, describe
+from unimas_jax.metrics.run_folder import RunFolder
+from unimas_jax.protocol import Demonstration
+from unimas_jax.rewards import credit, summary
+from unimas_jax.specs import Experiment, SpecError, require
+from unimas_jax.trace import Query, TraceGroup
+
+MAX_FRUITLESS_RESTARTS = 3
+"""Times that workers may be lost without a finished step between, before giving up."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a command line says beside the experiment.
+
+    Attributes:
+        config: The resolved configuration as text; compared on resume.
+        allow_config_change: Continue although the configuration differs.
+        data_dir: Folder to which relative paths of data and tools refer.
+        last_step: Ends the run early; 0 does the warm start and its evaluation only.
+            None takes `Experiment.num_steps`.
+        wandb_project: Project of Weights & Biases; empty leaves it out.
+    """
+
+    config: str
+    allow_config_change: bool = False
+    data_dir: str = ''
+    last_step: int | None = None
+    wandb_project: str = ''
+
+
+async def train(
+    experiment: Experiment,
+    backend: Backend,
+    folder: RunFolder,
+    options: RunOptions,
+    *,
+    endpoints: Mapping[str, Endpoint] | None = None,
+) -> Position:
+    """Train, continuing where the run folder ends.
+
+    Args:
+        experiment: What to do.
+        backend: Runs the models; started and stopped here.
+        folder: Prepared run folder.
+        options: How to do it.
+        endpoints: What plays the roles of `Experiment.endpoints`.
+
+    Returns:
+        The position that the last checkpoint holds. Its step is below the last one
+        when a signal ended the run.
+
+    Raises:
+        SpecError: The experiment, the data or the folder cannot be used.
+        FailureRatioExceeded: Too much infrastructure failed; a checkpoint was written.
+        WorkerLost: Workers die again and again.
+        FloatingPointError: A loss or a gradient is not finite.
+    """
+    run = Training(experiment, backend, folder, options, endpoints=endpoints or {})
+    run.prepare()
+    stop = StopRequest()
+    # Listening begins after the start: a runtime may install handlers of its own.
+    async with started(experiment, backend, options.data_dir), stop.listening():
+        while True:
+            try:
+                return await run.steps(stop)
+            except WorkerLost as lost:
+                run.note_loss(lost)
+                await backend.restart()
+
+
+class Training:
+    """One run of an experiment in one folder; see `train`."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        backend: Backend,
+        folder: RunFolder,
+        options: RunOptions,
+        *,
+        endpoints: Mapping[str, Endpoint],
+    ):
+        self._experiment = experiment
+        self._backend = backend
+        self._folder = folder
+        self._options = options
+        self._endpoints = endpoints
+        self._mapping = experiment.mapping
+        self._last_step = experiment.num_steps
+        if options.last_step is not None:
+            self._last_step = options.last_step
+        self._checkpoints = Checkpoints(
+            str(folder.checkpoints),
+            models=self._mapping.models,
+            keep=experiment.keep_checkpoints,
+            config=options.config,
+        )
+        self._queries: dict[str, Sequence[Query]] = {}
+        self._restarts = self._fruitless_restarts = 0
+
+    def prepare(self) -> None:
+        """Refuse what cannot work before anything costly starts, then load data.
+
+        Raises:
+            SpecError: The experiment, the data or the folder cannot be used.
+        """
+        for role in self._experiment.endpoints:
+            require(
+                role in self._endpoints,
+                'Experiment.endpoints',
+                role,
+                'no client plays this role.',
+            )
+        position = self._checkpoints.latest(
+            allow_config_change=self._options.allow_config_change
+        )
+        for split in ('train', 'dev', 'test'):
+            self._queries[split] = load(self._experiment, split, self._options.data_dir)
+        self._folder.write_config(self._options.config)
+        self._folder.write_versions()
+        self._progress = self._show(position)
+
+    def note_loss(self, lost: WorkerLost) -> None:
+        """Count a lost worker.
+
+        Raises:
+            WorkerLost: It keeps happening.
+        """
+        if self._fruitless_restarts >= MAX_FRUITLESS_RESTARTS:
+            raise lost
+        self._restarts += 1
+        self._fruitless_restarts += 1
+        self._progress.note(f'{lost}; restarting from the last checkpoint')
+
+    async def steps(self, stop: StopRequest) -> Position:
+        """Do steps until the last one, a signal, or an error.
+
+        Returns:
+            The position of the last checkpoint.
+        """
+        self._stop = stop
+        async with contextlib.AsyncExitStack() as cleanup:
+            self._router = await cleanup.enter_async_context(
+                Router(self._backend, self._mapping, endpoints=self._endpoints)
+            )
+            self._episodes = Episodes(
+                self._experiment, self._router, self._experiment.tools
+            )
+            position = await self._resume()
+            self._open_outputs(position, cleanup)
+            try:
+                while True:
+                    await self._close(position)
+                    if position.step >= self._last_step or stop.is_set:
+                        break
+                    position = await self._step(position)
+                    self._fruitless_restarts = 0
+                    if position.step % self._experiment.save_every == 0:
+                        await self._save(position)
+            except FailureRatioExceeded:
+                await self._backend.clear(position.step + 1)
+                await self._save(position)
+                raise
+            except Stopped:
+                await self._backend.clear(position.step + 1)
+            await self._save(position)
+            return position
+
+    async def _resume(self) -> Position:
+        """Bring models and folder to the last checkpoint, or to the very start."""
+        # A lost worker brings the same process here again, with the same config.
+        position = self._checkpoints.latest(allow_config_change=True)
+        if position is None:
+            self._folder.cut_after(-1)
+            position = Position(step=0, cursor=0, metrics=await self._warm_start())
+            await self._save(position)
+            return position
+        self._folder.cut_after(position.step)
+        await self._checkpoints.restore(self._backend, position)
+        return position
+
+    async def _warm_start(self) -> Mapping[str, float]:
+        spec = self._experiment.sft
+        if spec is None:
+            return {}
+        demonstrations = spec.demonstrations.load(
+            self._options.data_dir, self._experiment.workflow
+        )
+        metrics = await self._backend.sft(self._by_model(demonstrations), spec)
+        stop_unless_finite(metrics, 0)
+        return metrics
+
+    def _by_model(
+        self, demonstrations: Sequence[Demonstration]
+    ) -> dict[str, list[Demonstration]]:
+        models = defaultdict(list)
+        for demonstration in demonstrations:
+            require(
+                demonstration.role in self._mapping.model_of,
+                'SftSpec.demonstrations',
+                demonstration.role,
+                f'no model plays this role; use {list(self._mapping.model_of)}.',
+            )
+            models[self._mapping.model_of[demonstration.role]].append(demonstration)
+        return dict(models)
+
+    def _open_outputs(
+        self, position: Position, cleanup: contextlib.AsyncExitStack
+    ) -> None:
+        is_closed = position.step in self._folder.read_metrics()
+        self._closed = position.step if is_closed else position.step - 1
+        self._writer = writers.open_writers(
+            self._folder,
+            first_step=self._closed + 1,
+            wandb_project=self._options.wandb_project,
+        )
+        cleanup.callback(self._writer.close)
+        self._progress = self._show(position)
+        cleanup.callback(self._progress.close)
+
+    def _show(self, position: Position | None) -> Progress:
+        return Progress(self._last_step, done=position.step if position else 0)
+
+    async def _step(self, position: Position) -> Position:
+        """Do one training step."""
+        experiment, step = self._experiment, position.step + 1
+        phases = Phases(self._progress.phase)
+        with phases.measure('rollout'):
+            groups = await self._stop.unless(
+                self._episodes.run(
+                    self._batch(position.cursor),
+                    step=step,
+                    purpose='train',
+                    samples=experiment.samples_per_query,
+                )
+            )
+        # From here on a signal waits: the step is short now and must be whole.
+        with phases.measure('score'):
+            scores = {x.key: x for x in await self._backend.score(step)}
+        with phases.measure('credit'):
+            credits = experiment.credit(
+                groups, scores, reward=experiment.reward, mapping=self._mapping
+            )
+            credit.check_credits(groups, credits, self._mapping)
+        with phases.measure('commit'):
+            await self._backend.commit(credits)
+        with phases.measure('update'):
+            learned = await self._backend.update(step)
+        stop_unless_finite(learned, step)
+        with phases.measure('traces'):
+            trace_files.write(self._folder.trace_path(step), groups, credits)
+        metrics = {
+            **summary.summarize(groups, credits, experiment),
+            **learned,
+            **self._router.take_metrics(),
+            **throughput(groups, phases.seconds['rollout']),
+            'system/restarts': self._restarts,
+            **phases.metrics(),
+            'time/step': sum(phases.seconds.values()),
+        }
+        return Position(
+            step=step,
+            cursor=position.cursor + experiment.queries_per_step,
+            metrics={name: float(value) for name, value in metrics.items()},
+        )
+
+    def _batch(self, cursor: int) -> list[tuple[str, Query]]:
+        """Return the next queries of the training order with their keys."""
+        train, seed = self._queries['train'], self._experiment.seed
+        batch = {}
+        for position in range(cursor, cursor + self._experiment.queries_per_step):
+            epoch, row = order.index(position, len(train), seed)
+            query = train[row]
+            query_key = f'{query.id}@{epoch}'
+            if query_key in batch:
+                raise SpecError(
+                    f'Query.id is {query.id!r} for two queries of the training set: '
+                    'ids must differ.'
+                )
+            batch[query_key] = query
+        return list(batch.items())
+
+    async def _close(self, position: Position) -> None:
+        """Evaluate if it is due, then write the step's metrics, once."""
+        step = position.step
+        if step == self._closed:
+            return
+        metrics = dict(position.metrics)
+        phases = Phases(self._progress.phase)
+        for split in self._due(step):
+            with phases.measure(f'evaluate_{split}'):
+                metrics |= await self._stop.unless(self._evaluate(split, step))
+        self._router.take_metrics()
+        metrics |= phases.metrics()
+        if step > 0:
+            self._progress.step(step, metrics)
+        elif metrics:
+            self._progress.note('  '.join(['before training', *describe(metrics)]))
+        if metrics:
+            self._writer.write(step, metrics)
+        self._closed = step
+
+    def _due(self, step: int) -> tuple[str, ...]:
+        """Return the splits to evaluate on after a step."""
+        spec = self._experiment.evaluation
+        if step == self._experiment.num_steps or (step == 0 and spec.before):
+            return ('dev', 'test')
+        if step > 0 and spec.every and step % spec.every == 0:
+            return ('dev',)
+        return ()
+
+    async def _evaluate(self, split: str, step: int) -> dict[str, float]:
+        spec, seed = self._experiment.evaluation, self._experiment.seed
+        evaluation = await evaluate.evaluate(
+            self._episodes,
+            evaluate.choose(self._queries[split], spec.max_queries, seed=seed),
+            split=split,
+            spec=spec,
+            score=self._experiment.reward.score,
+            step=step,
+            seed=seed,
+        )
+        trace_files.write(self._folder.trace_path(step, split), evaluation.groups)
+        return evaluation.metrics
+
+    async def _save(self, position: Position) -> None:
+        """Write a checkpoint unless this position has one."""
+        if position.step not in self._checkpoints.steps():
+            await self._checkpoints.save(self._backend, position)
+
+
+def throughput(groups: Sequence[TraceGroup], seconds: float) -> dict[str, float]:
+    """Return what a rollout phase of `seconds` achieved."""
+    traces = [trace for group in groups for trace in group.traces]
+    tokens = sum(i.response_tokens for trace in traces for i in trace.invocations)
+    return {
+        'system/tokens_per_second': tokens / max(seconds, 1e-9),
+        'system/failed': float(sum(map(is_failed, traces))),
+    }
+
+
+def stop_unless_finite(metrics: Mapping[str, float], step: int) -> None:
+    """Stop a run that has diverged; its last checkpoint is still sound.
+
+    Raises:
+        FloatingPointError: A loss or a gradient norm is not finite.
+    """
+    for name, value in metrics.items():
+        if name.endswith(('loss', 'grad_norm')) and not math.isfinite(value):
+            raise FloatingPointError(
+                f'{name} is {value} in step {step}: training has diverged. Lower the '
+                'learning rate and continue from the last checkpoint.'
+            )
