@@ -39,10 +39,10 @@ def test_without_a_terminal_a_step_is_one_line():
     shown = progress.Progress(11, done=4, stream=stream, clock=clock)
     clock.now = 10.0
     shown.phase('sample')
-    shown.step(4, METRICS)
+    shown.step(5, METRICS)
     shown.close()
     assert stream.getvalue() == (
-        'step 4 (5/11)  score 0.412  reward 0.500  1,234 tok/s  '
+        'step 5/11  score 0.412  reward 0.500  1,234 tok/s  '
         'sample 3.2s  step 4.0s  left 1m00s\n'
     )
 
@@ -50,17 +50,17 @@ def test_without_a_terminal_a_step_is_one_line():
 def test_time_left_follows_the_median_not_one_slow_step():
     stream, clock = io.StringIO(), Clock()
     shown = progress.Progress(13, stream=stream, clock=clock)
-    for step, seconds in enumerate([1000.0, 2.0, 2.0]):
+    for step, seconds in enumerate([1000.0, 2.0, 2.0], start=1):
         clock.now += seconds
         shown.step(step, {})
-    assert stream.getvalue().splitlines()[-1] == 'step 2 (3/13)  left 20s'
+    assert stream.getvalue().splitlines()[-1] == 'step 3/13  left 20s'
 
 
 def test_on_a_terminal_there_is_a_bar_with_the_same_words():
     stream = Terminal()
     shown = progress.Progress(10, stream=stream, clock=Clock())
     shown.phase('sample')
-    shown.step(0, METRICS)
+    shown.step(1, METRICS)
     shown.note('evaluated')
     shown.close()
     text = stream.getvalue()

@@ -1,4 +1,4 @@
-"""Every metric: unit, direction and meaning, in the order of a report.
+"""Every metric: title, unit, direction and meaning, in the order of a report.
 
 A name is a path. Parts in angle brackets stand for a role, a model, a split or the
 like: `role/<role>/reward` covers `role/answer/reward`. Names that the table does not
@@ -19,6 +19,7 @@ class Metric:
     Attributes:
         pattern: Its name, with placeholders.
         group: Heading under which reports show it.
+        title: Of its chart; empty where a chart would say little.
         unit: Of its values; empty for plain numbers, `share` for 0 to 1.
         better: `higher`, `lower`, or empty where neither is.
         text: What it means, in one line.
@@ -26,6 +27,7 @@ class Metric:
 
     pattern: str
     group: str
+    title: str = ''
     unit: str = ''
     better: str = ''
     text: str
@@ -37,98 +39,223 @@ LEGAL = 'role/<role>/legal'
 TOKENS_PER_SECOND = 'system/tokens_per_second'
 PHASE = 'time/<phase>'
 EVALUATION = 'eval/<split>/score'
+EVALUATION_LOW = 'eval/<split>/score_low'
+EVALUATION_HIGH = 'eval/<split>/score_high'
 
-# Columns: pattern, unit, better, text. Groups in the order of a report.
-_TABLE: dict[str, tuple[tuple[str, str, str, str], ...]] = {
+# Columns: pattern, title, unit, better, text. Groups in the order of a report.
+_TABLE: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     'Outcome': (
-        (SCORE, '', 'higher', 'Mean outcome of the training samples of the step.'),
-        ('workflow/<workflow>/turns', 'turns', '', 'Mean turns of a sample.'),
-        ('workflow/<workflow>/seconds', 's', 'lower', 'Mean duration of a sample.'),
-        (EVALUATION, '', 'higher', 'Mean outcome; failed queries count as wrong.'),
-        ('eval/<split>/score_low', '', 'higher', 'Lower end of the 95 % interval.'),
-        ('eval/<split>/score_high', '', 'higher', 'Upper end of the 95 % interval.'),
-        ('eval/<split>/queries', 'queries', '', 'Queries that were evaluated.'),
-        ('eval/<split>/failed', 'queries', 'lower', 'Queries failed by a service.'),
-        ('eval/<split>/dataset/<dataset>', '', 'higher', 'Score on one data set.'),
-        ('eval/<split>/legal/<role>', 'share', 'higher', 'Replies of legal format.'),
+        (SCORE, 'Training score', '', 'higher', 'Mean outcome of training samples.'),
+        (
+            EVALUATION,
+            'Evaluation score',
+            '',
+            'higher',
+            'Mean outcome with its 95 % interval; failed queries count as wrong.',
+        ),
+        (EVALUATION_LOW, '', '', 'higher', 'Lower end of the 95 % interval.'),
+        (EVALUATION_HIGH, '', '', 'higher', 'Upper end of the 95 % interval.'),
+        ('eval/<split>/queries', '', 'queries', '', 'Queries that were evaluated.'),
+        ('eval/<split>/failed', '', 'queries', 'lower', 'Queries failed by a service.'),
+        ('eval/<split>/dataset/<dataset>', '', '', 'higher', 'Score on one data set.'),
+        ('eval/<split>/legal/<role>', '', 'share', 'higher', 'Legal replies.'),
+        ('workflow/<workflow>/turns', 'Turns', 'turns', '', 'Mean turns of a sample.'),
+        ('workflow/<workflow>/seconds', '', 's', 'lower', 'Mean time of a sample.'),
     ),
     'Rewards': (
-        (REWARD, '', 'higher', 'Mean reward of the calls of a role.'),
-        ('role/<role>/reward/<part>', '', 'higher', 'Mean of one part of the reward.'),
-        ('role/<role>/advantage_mean', '', '', 'Mean advantage that the rule gave.'),
-        ('role/<role>/advantage_std', '', '', 'Spread of the advantages.'),
-        ('credit/credited', 'calls', 'higher', 'Calls that are trained on.'),
-        ('credit/masked', 'calls', 'lower', 'Calls kept out of loss and baselines.'),
-        ('credit/masked/<reason>', 'calls', 'lower', 'The same, by reason.'),
-        ('credit/dropped', 'calls', 'lower', 'Calls whose tokens were discarded.'),
-        ('credit/dropped/<reason>', 'calls', 'lower', 'The same, by reason.'),
-        ('credit/zero_groups', 'groups', 'lower', 'Groups without any contrast.'),
+        (REWARD, 'Reward', '', 'higher', 'Mean reward of the calls of a role.'),
+        (
+            'role/<role>/reward/<part>',
+            'Parts of the reward',
+            '',
+            'higher',
+            'Mean of each part of the reward.',
+        ),
+        ('role/<role>/advantage_mean', '', '', '', 'Mean advantage by the rule.'),
+        (
+            'role/<role>/advantage_std',
+            'Spread of advantages',
+            '',
+            '',
+            'Standard deviation of the advantages that the rule gave.',
+        ),
+        ('credit/credited', '', 'calls', 'higher', 'Calls that are trained on.'),
+        (
+            'credit/masked',
+            'Masked calls',
+            'calls',
+            'lower',
+            'Calls kept out of loss and baselines.',
+        ),
+        ('credit/masked/<reason>', '', 'calls', 'lower', 'The same, by reason.'),
+        ('credit/dropped', '', 'calls', 'lower', 'Calls whose tokens were discarded.'),
+        ('credit/dropped/<reason>', '', 'calls', 'lower', 'The same, by reason.'),
+        ('credit/groups', '', 'groups', '', 'Sets over which the rule compared.'),
+        ('credit/groups_of_one_sample', '', 'groups', 'lower', 'Nothing to compare.'),
+        (
+            'credit/groups_without_signal',
+            'Groups without signal',
+            'groups',
+            'lower',
+            'Groups in which every call got advantage 0.',
+        ),
     ),
     'Replies': (
-        (LEGAL, 'share', 'higher', 'Replies whose format is legal.'),
-        ('role/<role>/truncated', 'share', 'lower', 'Replies cut at their limit.'),
-        ('role/<role>/response_tokens', 'tokens', '', 'Mean length of a reply.'),
-        ('role/<role>/prompt_tokens', 'tokens', '', 'Mean length of a prompt.'),
-        ('role/<role>/cut_tokens', 'tokens', 'lower', 'Mean tokens cut from a prompt.'),
-        ('role/<role>/calls', 'calls', '', 'Calls of the step.'),
+        (LEGAL, 'Legal replies', 'share', 'higher', 'Replies whose format is legal.'),
+        (
+            'role/<role>/truncated',
+            'Truncated replies',
+            'share',
+            'lower',
+            'Replies cut at their length limit.',
+        ),
+        (
+            'role/<role>/response_tokens',
+            'Reply length',
+            'tokens',
+            '',
+            'Mean tokens of a reply.',
+        ),
+        (
+            'role/<role>/prompt_tokens',
+            'Prompt length',
+            'tokens',
+            '',
+            'Mean tokens of a prompt.',
+        ),
+        ('role/<role>/cut_tokens', '', 'tokens', 'lower', 'Mean cut from a prompt.'),
+        ('role/<role>/calls', '', 'calls', '', 'Calls of the step.'),
     ),
     'Learning': (
-        ('model/<model>/ppo/loss', '', '', 'Policy loss.'),
-        ('model/<model>/ppo/value_loss', '', 'lower', "Loss of the critic's values."),
-        ('model/<model>/ppo/entropy', 'nats', '', 'Mean entropy for each token.'),
-        ('role/<role>/entropy', 'nats', '', 'Mean entropy for each token of a role.'),
-        ('model/<model>/ppo/kl_old', 'nats', '', 'Distance from the sampling policy.'),
-        ('model/<model>/ppo/kl_reference', 'nats', '', 'Distance from the reference.'),
-        ('model/<model>/ppo/kl_beta', '', '', 'Weight of the distance in force.'),
-        ('model/<model>/ppo/clip_share', 'share', '', 'Tokens clipped by the ratio.'),
-        ('model/<model>/ppo/dual_clip_share', 'share', '', 'Tokens at the dual clip.'),
+        ('model/<model>/ppo/loss', 'Policy loss', '', '', 'Loss of the policy.'),
+        ('model/<model>/ppo/value_loss', 'Value loss', '', 'lower', 'Of the critic.'),
         (
             'model/<model>/ppo/explained_variance',
+            'Explained variance',
             '',
             'higher',
             "Share of the returns' variance that the critic explains; 1 is perfect.",
         ),
-        ('model/<model>/ppo/grad_norm', '', '', 'Norm of the gradient, before clip.'),
-        ('model/<model>/ppo/learning_rate', '', '', 'Step size in force.'),
-        ('role/<role>/loss_share', 'share', '', "Share of a role in its model's loss."),
-        ('role/<role>/mismatch', 'nats', 'lower', 'Sampler against trainer, mean.'),
-        ('role/<role>/mismatch_max', 'nats', 'lower', 'Sampler against trainer, max.'),
-        ('model/<model>/ppo/importance_weight', '', '', 'Mean weight for that gap.'),
-        ('model/<model>/ppo/importance_truncated', 'share', '', 'Weights at the cap.'),
-        ('model/<model>/sft/loss', 'nats', 'lower', 'Warm start: loss for each token.'),
+        (
+            'model/<model>/ppo/entropy',
+            'Entropy',
+            'nats',
+            '',
+            'Mean for each token of a model.',
+        ),
+        (
+            'role/<role>/entropy',
+            'Entropy by role',
+            'nats',
+            '',
+            'Mean for each token of a role.',
+        ),
+        (
+            'model/<model>/ppo/kl_old',
+            'KL to the sampling policy',
+            'nats',
+            '',
+            'How far an update moved, for each token.',
+        ),
+        (
+            'model/<model>/ppo/kl_reference',
+            'KL to the reference',
+            'nats',
+            '',
+            'How far training has moved, for each token.',
+        ),
+        ('model/<model>/ppo/kl_beta', '', '', '', 'Weight of the KL term in force.'),
+        (
+            'model/<model>/ppo/clip_share',
+            'Clipped tokens',
+            'share',
+            '',
+            'Tokens whose ratio left the clip range.',
+        ),
+        ('model/<model>/ppo/dual_clip_share', '', 'share', '', 'At the dual clip.'),
+        (
+            'model/<model>/ppo/grad_norm',
+            'Gradient norm',
+            '',
+            '',
+            'Norm of the whole gradient, before it is clipped.',
+        ),
+        ('model/<model>/ppo/learning_rate', '', '', '', 'Step size in force.'),
+        (
+            'role/<role>/loss_share',
+            'Share of the loss',
+            'share',
+            '',
+            "Share of a role in its model's loss.",
+        ),
+        (
+            'role/<role>/mismatch',
+            'Sampler against trainer',
+            'nats',
+            'lower',
+            'Mean difference of their log-probabilities of a token.',
+        ),
+        ('role/<role>/mismatch_max', '', 'nats', 'lower', 'The largest difference.'),
+        ('model/<model>/ppo/importance_weight', '', '', '', 'Mean weight for it.'),
+        ('model/<model>/ppo/importance_truncated', '', 'share', '', 'At the cap.'),
+        ('model/<model>/sft/loss', '', 'nats', 'lower', 'Loss of the warm start.'),
     ),
     'Speed': (
-        (TOKENS_PER_SECOND, 'tokens/s', 'higher', 'Sampled tokens over step time.'),
-        ('model/<model>/tokens_per_second', 'tokens/s', 'higher', 'While sampling.'),
-        ('model/<model>/ppo/tokens_per_second', 'tokens/s', 'higher', 'In training.'),
+        (
+            TOKENS_PER_SECOND,
+            'Tokens per second',
+            'tokens/s',
+            'higher',
+            'Sampled tokens over the time of the rollout phase.',
+        ),
+        ('model/<model>/tokens_per_second', '', 'tokens/s', 'higher', 'By model.'),
+        (
+            'model/<model>/ppo/tokens_per_second',
+            'Trained tokens per second',
+            'tokens/s',
+            'higher',
+            'Tokens of an update over its time.',
+        ),
         (
             'model/<model>/engine/row_occupancy',
+            'Row occupancy',
             'share',
             'higher',
             'Rows that decode, of all rows.',
         ),
         (
             'model/<model>/engine/prefix_hit_tokens',
+            'Reused prompt tokens',
             'tokens',
             'higher',
             'Prompt tokens whose cache pages were reused.',
         ),
-        ('model/<model>/ppo/padding_waste', 'share', 'lower', 'Padding in the batch.'),
-        ('model/<model>/engine/compilations', 'programs', 'lower', 'After warm-up.'),
-        ('system/wire_bytes_per_call', 'bytes', 'lower', 'Sent beyond the text.'),
-        ('system/failed', 'samples', 'lower', 'Samples that a service failed.'),
-        ('system/restarts', '', 'lower', 'Times that lost workers were started again.'),
+        (
+            'model/<model>/ppo/padding_waste',
+            'Padding',
+            'share',
+            'lower',
+            'Padding in the training batch.',
+        ),
+        ('model/<model>/engine/compilations', '', '', 'lower', 'After the warm-up.'),
+        ('system/wire_bytes_per_call', '', 'bytes', 'lower', 'Beyond the text.'),
+        ('system/calls', '', 'calls', '', 'Role calls that were sent.'),
+        ('system/calls_per_message', '', 'calls', 'higher', 'Calls sent together.'),
+        ('system/failed', '', 'samples', 'lower', 'Samples failed by a service.'),
+        ('system/restarts', '', '', 'lower', 'Times that lost workers were replaced.'),
     ),
     'Time': (
-        (PHASE, 's', 'lower', 'Seconds of the step, by phase; `step` is the whole.'),
-        ('time/<model>/<phase>', 's', 'lower', 'Seconds of a model in a phase.'),
+        (PHASE, 'Seconds by phase', 's', 'lower', 'Time of a step, by phase.'),
+        ('time/<model>/<phase>', '', 's', 'lower', 'Time of a model, by phase.'),
     ),
 }
 
 METRICS = tuple(
-    Metric(pattern=pattern, group=group, unit=unit, better=better, text=text)
+    Metric(
+        pattern=pattern, group=group, title=title, unit=unit, better=better, text=text
+    )
     for group, rows in _TABLE.items()
-    for pattern, unit, better, text in rows
+    for pattern, title, unit, better, text in rows
 )
 GROUPS = tuple(_TABLE)
 OTHER = 'Other'
@@ -152,6 +279,22 @@ def select(metrics: Mapping[str, float], pattern: str) -> dict[str, float]:
     """
     matches = ((_regex(pattern).fullmatch(name), v) for name, v in metrics.items())
     return {' '.join(match.groups()): value for match, value in matches if match}
+
+
+def series(
+    steps: Mapping[int, Mapping[str, float]], pattern: str
+) -> dict[str, dict[int, float]]:
+    """Return, by label, the values of each step that has one.
+
+    Args:
+        steps: Metrics by step, as `RunFolder.read_metrics` returns.
+        pattern: See `select`.
+    """
+    curves: dict[str, dict[int, float]] = {}
+    for step, metrics in steps.items():
+        for label, value in select(metrics, pattern).items():
+            curves.setdefault(label, {})[step] = value
+    return curves
 
 
 def mean(metrics: Mapping[str, float], pattern: str) -> float | None:

@@ -35,7 +35,6 @@ class Progress:
             clock: Seconds that never go back.
         """
         self._num_steps = num_steps
-        self._done = done
         self._stream = stream or sys.stderr
         self._clock = clock
         self._last = clock()
@@ -62,24 +61,18 @@ class Progress:
         """Show a step that is done.
 
         Args:
-            step: Its number, as in `metrics.jsonl`.
+            step: Its number, from 1.
             metrics: Its metrics; see `metrics.names`.
         """
         now = self._clock()
         self._durations.append(now - self._last)
         self._last = now
-        self._done += 1
-        summary = describe(metrics)
-        left = f'left {duration(self._seconds_left())}'
+        words = [*describe(metrics), f'left {duration(self._seconds_left(step))}']
         if self._bar is None:
-            self.note(
-                '  '.join(
-                    [f'step {step} ({self._done}/{self._num_steps})', *summary, left]
-                )
-            )
+            self.note('  '.join([f'step {step}/{self._num_steps}', *words]))
         else:
-            self._bar.set_postfix_str('  '.join([*summary, left]), refresh=False)
-            self._bar.update(1)
+            self._bar.set_postfix_str('  '.join(words), refresh=False)
+            self._bar.update(step - self._bar.n)
 
     def note(self, text: str) -> None:
         """Print a line, above the bar where there is one."""
@@ -93,12 +86,12 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def _seconds_left(self) -> float:
+    def _seconds_left(self, step: int) -> float:
         """Return remaining steps times the median of recent steps.
 
         The median, since evaluations and the first step are much slower than most.
         """
-        return (self._num_steps - self._done) * statistics.median(self._durations)
+        return (self._num_steps - step) * statistics.median(self._durations)
 
 
 def describe(metrics: Mapping[str, float]) -> list[str]:
