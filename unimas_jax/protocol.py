@@ -130,6 +130,23 @@ class Report:
     metrics: Mapping[str, float]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A piece of text that a retriever found; its tool returns a tuple of them.
+
+    Attributes:
+        title: May be empty.
+        text: Without the title.
+        id: As the corpus or the server names it; may be empty.
+        score: The higher, the better; None if there is none.
+    """
+
+    title: str
+    text: str
+    id: str = ''
+    score: float | None = None
+
+
 class ServiceFailure(RuntimeError):
     """A tool or an endpoint failed for reasons that are not the policy's.
 
@@ -170,6 +187,21 @@ class Tool(Protocol):
 
     async def stop(self) -> None:
         """Release what `start` took."""
+        ...
+
+
+class Corpus(Protocol):
+    """What a retriever searches: small, picklable, built by a gin file."""
+
+    def passages(self, data_dir: str) -> Sequence[Passage]:
+        """Return the passages in a fixed order, at least one.
+
+        Args:
+            data_dir: Folder to which relative paths of the corpus refer.
+
+        Raises:
+            SpecError: A file is missing or cannot be read.
+        """
         ...
 
 

@@ -55,10 +55,19 @@ class NextMarginal:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Trajectory level: the metric at the end, whole or split over the invocations."""
+    """Trajectory level: the metric at the end of the workflow.
+
+    Attributes:
+        metric: Judges the whole workflow.
+        share: Who earns it: every invocation the whole (`full`), every invocation an
+            equal share (`split`), or the last invocation alone (`last`, for rules
+            that carry a reward back through time). Invocations of roles without
+            parts do not count.
+        weight: Factor.
+    """
 
     metric: Metric
-    share: Literal['full', 'split'] = 'full'
+    share: Literal['full', 'split', 'last'] = 'full'
     weight: float = 1.0
     level = 'trajectory'
 
@@ -85,7 +94,13 @@ class FormatPenalty:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Invocation level: minus what the invocation used, in reward units."""
+    """Invocation level: minus what the invocation used, in reward units.
+
+    Attributes:
+        per_token: For each token it emitted, those of its tool calls included.
+        per_turn: For each turn that the workflow took in all.
+        per_call: For itself and for each role or tool call that it continues.
+    """
 
     per_token: float = 0.0
     per_turn: float = 0.0

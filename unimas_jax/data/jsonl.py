@@ -1,0 +1,194 @@
+"""Queries from files: JSON Lines, a JSON array, or Parquet.
+
+A row that cannot be used is reported by number and reason and skipped; too many of
+them are an error, and so is a set without rows.
+"""
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from etils import epath
+
+from unimas_jax.data import rows
+from unimas_jax.specs import SpecError, check_types, require
+from unimas_jax.trace import Query
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JsonlSource:
+    """Queries from one file for each split.
+
+    Attributes:
+        format: How rows are read; a name in `rows.READERS`.
+        train: File of the split, relative to the data folder unless absolute; its
+            ending (`.jsonl`, `.json`, `.parquet`) says how it is decoded. Empty: the
+            split does not exist.
+        dev: Likewise.
+        test: Likewise.
+        dataset: Name in metrics; empty takes the format's.
+        max_bad_ratio: Share of rows that may be unusable, in [0, 1].
+    """
+
+    format: str
+    train: str = ''
+    dev: str = ''
+    test: str = ''
+    dataset: str = ''
+    max_bad_ratio: float = 0.01
+
+    def __post_init__(self):
+        check_types(self)
+        check_source(self)
+        require(
+            bool(self.train or self.dev or self.test),
+            'JsonlSource.train',
+            self.train,
+            'name the file of at least one split.',
+        )
+
+    def load(self, split: str, data_dir: str) -> Sequence[Query]:
+        """Return the queries of a split, in the order of its file.
+
+        Raises:
+            SpecError: The split has no file, the file is missing, or too many of its
+                rows cannot be used.
+        """
+        name = file_of(self, split)
+        path = epath.Path(data_dir) / name
+        numbered = enumerate(decode(path), start=1)
+        return usable(
+            numbered,
+            format=self.format,
+            dataset=self.dataset or self.format,
+            split=split,
+            where=str(path),
+            max_bad_ratio=self.max_bad_ratio,
+        )
+
+
+def check_source(source: Any) -> None:
+    """Check the fields that all sources of rows share."""
+    where = type(source).__name__
+    require(
+        source.format in rows.READERS,
+        f'{where}.format',
+        source.format,
+        f'use one of {sorted(rows.READERS)}.',
+    )
+    require(
+        0 <= source.max_bad_ratio <= 1,
+        f'{where}.max_bad_ratio',
+        source.max_bad_ratio,
+        'use a number in [0, 1].',
+    )
+
+
+def file_of(source: Any, split: str) -> str:
+    """Return what a source names for a split.
+
+    Raises:
+        SpecError: There is no such split.
+    """
+    where = type(source).__name__
+    require(
+        split in ('train', 'dev', 'test'), 'split', split, 'use train, dev or test.'
+    )
+    name = getattr(source, split)
+    require(bool(name), f'{where}.{split}', name, 'this split is needed; name it.')
+    return name
+
+
+def decode(path: epath.Path) -> Iterator[Any]:
+    """Yield the decoded rows of a file; a line that is not JSON yields a `RowError`.
+
+    Raises:
+        SpecError: The file is missing, of an unknown kind, or broken as a whole.
+    """
+    require(path.exists(), 'data file', str(path), 'there is no such file.')
+    if path.suffix == '.jsonl':
+        for line in path.read_text(encoding='utf-8').split('\n'):
+            if line.strip():
+                yield _decode_line(line)
+    elif path.suffix == '.json':
+        yield from _decode_array(path)
+    elif path.suffix == '.parquet':
+        # Here because it takes long to load and few experiments need it.
+        import pyarrow.parquet
+
+        with path.open('rb') as file:
+            yield from pyarrow.parquet.read_table(file).to_pylist()
+    else:
+        raise SpecError(
+            f'data file is {str(path)!r}: its name must end in .jsonl, .json or '
+            '.parquet.'
+        )
+
+
+def _decode_line(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        return rows.RowError(f'not JSON: {error}')
+
+
+def _decode_array(path: epath.Path) -> list[Any]:
+    try:
+        array = json.loads(path.read_text(encoding='utf-8'))
+    except json.JSONDecodeError as error:
+        raise SpecError(f'data file {str(path)!r} is not JSON: {error}') from error
+    require(isinstance(array, list), 'data file', str(path), 'it must hold an array.')
+    return array
+
+
+def usable(
+    numbered: Iterator[tuple[int, Any]],
+    *,
+    format: str,
+    dataset: str,
+    split: str,
+    where: str,
+    max_bad_ratio: float,
+) -> tuple[Query, ...]:
+    """Return the queries of rows that can be used, and report the others.
+
+    Args:
+        numbered: Row numbers from 1, and decoded rows or `RowError`s.
+        format: A name in `rows.READERS`.
+        dataset: Name of the data set.
+        split: Part of the ids of rows without one.
+        where: The file or builder, for messages.
+        max_bad_ratio: Share of rows that may be unusable.
+
+    Raises:
+        SpecError: More rows than that are unusable, or there are none.
+    """
+    queries: dict[str, Query] = {}
+    bad: list[str] = []
+    total = 0
+    for number, row in numbered:
+        total = number
+        try:
+            if isinstance(row, rows.RowError):
+                raise row
+            default_id = f'{dataset}-{split}-{number}'
+            query = rows.read(row, format, dataset=dataset, default_id=default_id)
+            if query.id in queries:
+                raise rows.RowError(f'id {query.id!r} has occurred before')
+            queries[query.id] = query
+        except rows.RowError as error:
+            bad.append(f'row {number}: {error}')
+    shown = '; '.join(bad[:5]) + ('; ...' if len(bad) > 5 else '')
+    if len(bad) > max_bad_ratio * total:
+        raise SpecError(
+            f'{where}: {len(bad)} of {total} rows cannot be used as {format!r} '
+            f'({shown}); mend them or raise max_bad_ratio ({max_bad_ratio}).'
+        )
+    require(bool(queries), 'data set', where, 'it is empty.')
+    if bad:
+        _log.warning('%s: skipped %d of %d rows (%s)', where, len(bad), total, shown)
+    return tuple(queries.values())

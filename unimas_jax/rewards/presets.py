@@ -1,0 +1,72 @@
+"""Usual rewards, as builders that a gin file names."""
+
+from collections.abc import Sequence
+
+from unimas_jax.specs import (
+    Absolute,
+    FormatPenalty,
+    Marginal,
+    NextMarginal,
+    Outcome,
+    RewardSpec,
+    SpecError,
+)
+from unimas_jax.specs.rewards import Metric
+
+
+def shared_outcome(
+    roles: Sequence[str],
+    metric: Metric,
+    *,
+    format_weight: float = 1.0,
+    truncated_weight: float = 0.0,
+) -> RewardSpec:
+    """Return a reward that gives every role the final score and a format penalty.
+
+    Args:
+        roles: The trainable roles.
+        metric: Judges the whole workflow.
+        format_weight: Charged for an illegal reply.
+        truncated_weight: Charged for a reply cut by its length limit.
+    """
+    penalty = FormatPenalty(weight=format_weight, truncated_weight=truncated_weight)
+    parts = (Outcome(metric=metric), penalty)
+    return RewardSpec(parts={role: parts for role in roles}, score=metric)
+
+
+def marginal_turns(
+    metric: Metric,
+    *,
+    absolute: Sequence[str] = (),
+    marginal: Sequence[str] = (),
+    next_marginal: Sequence[str] = (),
+    format_weight: float = 1.0,
+    truncated_weight: float = 0.0,
+) -> RewardSpec:
+    """Return a reward for workflows in turns, which pays roles for what a turn changed.
+
+    Args:
+        metric: Judges the workflow after each turn.
+        absolute: Roles that earn the score after their turn.
+        marginal: Roles that earn what their turn added.
+        next_marginal: Roles that earn what the next turn adds, such as a reflection.
+        format_weight: Charged for an illegal reply.
+        truncated_weight: Charged for a reply cut by its length limit.
+
+    Raises:
+        SpecError: A role is in two of the lists.
+    """
+    penalty = FormatPenalty(weight=format_weight, truncated_weight=truncated_weight)
+    parts: dict[str, tuple] = {}
+    for kind, roles in (
+        (Absolute, absolute),
+        (Marginal, marginal),
+        (NextMarginal, next_marginal),
+    ):
+        for role in roles:
+            if role in parts:
+                raise SpecError(
+                    f'marginal_turns lists {role!r} twice: put it into one list.'
+                )
+            parts[role] = (kind(metric=metric), penalty)
+    return RewardSpec(parts=parts, score=metric)
