@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from unimas_jax.protocol import Score
-from unimas_jax.rewards.calls import (
+from unimas_jax.rewards.earnings import (
     Call,
     TrajectoryReward,
     calls_of,

@@ -16,7 +16,7 @@ import numpy as np
 
 from unimas_jax.protocol import Passage
 from unimas_jax.specs import SpecError, check_types, require
-from unimas_jax.tools.cache import LruCache
+from unimas_jax.tools.lru import LruCache
 from unimas_jax.tools.passages import JsonlCorpus
 from unimas_jax.trace import Query
 
