@@ -8,8 +8,8 @@ Run from the repository root, in an environment of its own:
 Writes, for each small random model, a Hugging Face folder `hf_NAME/` (weights in the
 dtype given below) with `expected.npz`: `tokens` [B, T], `hidden` [L + 1, B, T, D] (the
 embedding, then each layer's output, the last one after the final norm) and `logits`
-[B, T, V], all computed in float32. Writes `param_counts.json` with the number of
-weights that transformers allocates for each architecture of `models/zoo.py`.
+[B, T, V], computed in float64 and stored as float32. Writes `param_counts.json` with
+the number of weights that transformers allocates for each entry of `models/zoo.py`.
 """
 
 import argparse
@@ -90,7 +90,6 @@ def make_model(name: str, out: pathlib.Path):
     settings = dict(SMALL, **MODELS[name])
     dtype = getattr(torch, settings.pop('dtype'))
     config = transformers.AutoConfig.for_model(**settings)
-    config._attn_implementation = 'eager'
     torch.manual_seed(sum(name.encode()))
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
@@ -102,7 +101,10 @@ def make_model(name: str, out: pathlib.Path):
     folder = out / f'hf_{name}'
     shard = '24KB' if name == SHARDED else '1GB'
     model.save_pretrained(folder, max_shard_size=shard)
-    model = model.to(torch.float32).eval()
+    # A cast model keeps rounded rotary frequencies; one that is loaded does not.
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float64, attn_implementation='eager'
+    ).eval()
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, settings['vocab_size'], (2, 24))
     with torch.no_grad():
@@ -110,8 +112,8 @@ def make_model(name: str, out: pathlib.Path):
     np.savez_compressed(
         folder / 'expected.npz',
         tokens=tokens.astype(np.int32),
-        hidden=np.stack([x.numpy() for x in out.hidden_states]),
-        logits=out.logits.numpy(),
+        hidden=np.stack([x.float().numpy() for x in out.hidden_states]),
+        logits=out.logits.float().numpy(),
     )
 
 
