@@ -5,8 +5,87 @@ stay in the worker's buffer under the invocation's key.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import enum
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
+
+
+class State(Mapping[str, Any]):
+    """An immutable mapping with immutable values; equal to a `dict` with equal items.
+
+    `State(...)` freezes what it is given, see `freeze`. It pickles, which
+    `types.MappingProxyType` does not.
+    """
+
+    __slots__ = ('_fields',)
+
+    def __init__(self, fields: Mapping[str, Any] | None = None):
+        """Copy and freeze `fields`.
+
+        Raises:
+            TypeError: A value is of a type that could change behind our back.
+        """
+        self._fields = {name: freeze(value) for name, value in (fields or {}).items()}
+
+    def updated(self, fields: Mapping[str, Any]) -> 'State':
+        """Return this state with `fields` added or replaced; the rest is shared."""
+        changed = State()
+        changed._fields = self._fields | State(fields)._fields
+        return changed
+
+    def only(self, names: Iterable[str]) -> 'State':
+        """Return these fields alone; each must be there."""
+        chosen = State()
+        chosen._fields = {name: self[name] for name in names}
+        return chosen
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._fields:
+            raise KeyError(f'no field {name!r} here; there are {sorted(self._fields)}')
+        return self._fields[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._fields
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._fields.items()))
+
+    def __repr__(self) -> str:
+        return f'State({self._fields!r})'
+
+
+def freeze(value: Any) -> Any:
+    """Return an immutable copy of plain data.
+
+    Lists become tuples, sets frozensets and mappings `State`; strings, numbers, None,
+    enumerations and frozen dataclasses stay as they are.
+
+    Raises:
+        TypeError: The value is none of these.
+    """
+    if value is None or isinstance(value, (str, bytes, int, float, enum.Enum, State)):
+        return value
+    if isinstance(value, tuple) and hasattr(value, '_fields'):
+        return type(value)(*map(freeze, value))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(freeze, value))
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(freeze, value))
+    if isinstance(value, Mapping):
+        return State(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if value.__dataclass_params__.frozen:
+            return value
+    raise TypeError(
+        f'a state cannot hold a {type(value).__name__}: use strings, numbers, tuples, '
+        'mappings or frozen dataclasses.'
+    )
 
 
 class Key(NamedTuple):
@@ -111,6 +190,8 @@ class Leaf:
             (infrastructure: out of loss and baselines).
         error: Reason for any status but `finished`.
         turns: Turns begun.
+        turn_writes: For each turn, the fields that it changed and their values at its
+            end; joins included, `after` left out.
     """
 
     fork: tuple[int, ...]
@@ -118,6 +199,7 @@ class Leaf:
     status: Literal['finished', 'illegal', 'failed']
     error: str = ''
     turns: int = 1
+    turn_writes: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,7 +211,8 @@ class Trace:
         query_key: `Key.query` of all its invocations.
         sample: `Key.sample` of all its invocations.
         initial: The state before the first node.
-        invocations: In the order of their keys' first start; parents come first.
+        invocations: In the order of the program, whatever the order in which replies
+            arrived: parents first, branches by item, forks by index.
         leaves: Where the workflow ended, in fork order.
         seconds: From the start to the last leaf.
     """
@@ -151,6 +234,32 @@ class Trace:
     def leaves_under(self, fork: tuple[int, ...]) -> tuple[Leaf, ...]:
         """Return the leaves that an invocation at `fork` led to."""
         return tuple(x for x in self.leaves if x.fork[: len(fork)] == fork)
+
+    def value_after(
+        self, field: str, fork: tuple[int, ...], turn: int | None = None
+    ) -> Any:
+        """Return what a state field held on the way to a leaf.
+
+        Args:
+            field: Name of a state field.
+            fork: The leaf's fork path.
+            turn: The value at the end of this turn, which persists through turns that
+                the leaf never began; None gives the final one, `after` included.
+
+        Raises:
+            KeyError: No leaf ends at `fork`, or the field had no value by then.
+        """
+        leaf = next((leaf for leaf in self.leaves if leaf.fork == fork), None)
+        if leaf is None:
+            raise KeyError(
+                f'no leaf at {fork}; there are {[x.fork for x in self.leaves]}'
+            )
+        if turn is None:
+            return leaf.state[field]
+        for writes in reversed(leaf.turn_writes[: turn + 1]):
+            if field in writes:
+                return writes[field]
+        return self.initial[field]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -82,11 +82,15 @@ class RoleSpec:
         name: Unique within the workflow.
         prompt: The sections, in the order in which they are read.
         format: An object whose `parse(text)` returns a typed value or raises
-            `FormatError`; `unimas_jax.workflows.formats` has the usual ones.
+            `FormatError`; `unimas_jax.workflows.formats` has the usual ones. A role
+            with tools also needs `tool_call(text)`, see `formats.WithTools`.
         sampling: How replies are sampled in training.
         prompt_tokens: Longest prompt in tokens; longer ones are cut by priority.
         tools: Names of tools that the role may call inside its own node.
-        max_tool_calls: Bound on tool calls in one invocation.
+        max_tool_calls: Bound on tool calls in one invocation; a reply after that many
+            is the answer, whatever it says.
+        tool_timeout_seconds: Limit of one attempt of such a call.
+        tool_retries: Further attempts after an infrastructure failure.
     """
 
     name: str
@@ -96,6 +100,8 @@ class RoleSpec:
     prompt_tokens: int
     tools: tuple[str, ...] = ()
     max_tool_calls: int = 0
+    tool_timeout_seconds: float = 30.0
+    tool_retries: int = 3
 
     def __post_init__(self):
         check_types(self)
@@ -124,4 +130,22 @@ class RoleSpec:
             f'{where}.max_tool_calls',
             self.max_tool_calls,
             f'a role with tools {self.tools!r} needs a bound above 0; without, 0.',
+        )
+        require(
+            not self.tools or callable(getattr(self.format, 'tool_call', None)),
+            f'{where}.format',
+            self.format,
+            'a role with tools needs one with tool_call(text), like formats.WithTools.',
+        )
+        require(
+            self.tool_timeout_seconds > 0,
+            f'{where}.tool_timeout_seconds',
+            self.tool_timeout_seconds,
+            'use a number above 0.',
+        )
+        require(
+            self.tool_retries >= 0,
+            f'{where}.tool_retries',
+            self.tool_retries,
+            'use 0 or more.',
         )

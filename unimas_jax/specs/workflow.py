@@ -8,7 +8,7 @@ Reserved state fields, which no node may write: `turn` (int, from 0), `last_turn
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from unimas_jax.specs.checks import check_types, require
@@ -151,6 +151,18 @@ class Graph:
                     end in names, 'Edge', end, f'no such node; the graph has {names}.'
                 )
 
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """State fields that running this graph may write, each once."""
+        return tuple(dict.fromkeys(f for node in self.nodes for f in writes_of(node)))
+
+    def all_nodes(self) -> Iterator[Any]:
+        """Yield every node, those of nested graphs after the node that holds them."""
+        for node in self.nodes:
+            yield node
+            for graph in graphs_in(node):
+                yield from graph.all_nodes()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Map:
@@ -175,6 +187,7 @@ class Map:
 
     def __post_init__(self):
         check_types(self)
+        _check_node(self)
         require(
             self.max_items >= 1,
             f'Map({self.name!r}).max_items',
@@ -203,6 +216,7 @@ class Parallel:
 
     def __post_init__(self):
         check_types(self)
+        _check_node(self)
         require(
             len(self.branches) >= 2,
             f'Parallel({self.name!r}).branches',
@@ -253,6 +267,13 @@ class WorkflowSpec:
             self.graph,
             'give either a graph or a run function.',
         )
+        for field in (*self.inputs, *self.initial):
+            require(
+                field not in RESERVED_FIELDS,
+                f'{where}.inputs',
+                field,
+                f'these fields are reserved: {list(RESERVED_FIELDS)}.',
+            )
         names = [role.name for role in self.roles]
         require(bool(names), f'{where}.roles', self.roles, 'a workflow needs a role.')
         require(
@@ -262,9 +283,58 @@ class WorkflowSpec:
             'role names must differ.',
         )
 
+        _check_graphs(where, self.graph, self.after)
+
     def role(self, name: str) -> RoleSpec:
         """Return the role called `name`."""
         return next(role for role in self.roles if role.name == name)
+
+
+def graphs_in(node: Any) -> tuple[Graph, ...]:
+    """Return the graphs that a node holds: a `Map`'s body, a `Parallel`'s branches."""
+    if isinstance(node, Map):
+        return (node.body,)
+    return node.branches if isinstance(node, Parallel) else ()
+
+
+def writes_of(node: Any) -> tuple[str, ...]:
+    """Return the state fields that a node may write where it stands."""
+    if isinstance(node, Map):
+        return tuple(node.collect)
+    if isinstance(node, Parallel):
+        return tuple(field for graph in node.branches for field in graph.writes)
+    return node.writes
+
+
+def _check_graphs(where: str, graph: Graph | None, after: Graph | None) -> None:
+    """Check what keys and joins rely on, across all graphs of a workflow."""
+    graphs = [g for g in (graph, after) if g is not None]
+    nodes = [node for g in graphs for node in g.all_nodes()]
+    names = [node.name for node in nodes]
+    for name in names:
+        require(
+            names.count(name) == 1,
+            f'{where}.graph',
+            name,
+            'two nodes share this name, nested graphs included; rename one.',
+        )
+    top = set() if graph is None else {node.name for node in graph.nodes}
+    for node in nodes:
+        require(
+            getattr(node, 'samples', 1) == 1 or node.name in top,
+            f'RoleNode({node.name!r}).samples',
+            getattr(node, 'samples', 1),
+            'only a node of the main graph may fork, none inside Map, Parallel, after.',
+        )
+    nested = [g for node in nodes for g in graphs_in(node)]
+    nested += [] if after is None else [after]
+    for edge in (edge for g in nested for edge in g.edges):
+        require(
+            not edge.next_turn,
+            f'Edge({edge.source!r}, {edge.target!r}).next_turn',
+            True,
+            'turns belong to the main graph, not to Map, Parallel or after.',
+        )
 
 
 def _check_node(node: Any) -> None:
@@ -272,10 +342,11 @@ def _check_node(node: Any) -> None:
     require(
         node.name.isidentifier(), f'{where}.name', node.name, 'use a Python identifier.'
     )
-    for field in node.writes:
+    held = (node.item,) if isinstance(node, Map) else ()
+    for field in (*writes_of(node), *held):
         require(
             field not in RESERVED_FIELDS,
             f'{where}.writes',
             field,
-            'this field is reserved.',
+            f'these fields are reserved: {list(RESERVED_FIELDS)}.',
         )
