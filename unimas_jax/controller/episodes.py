@@ -4,13 +4,13 @@ The result depends on keys, never on the order in which replies arrived.
 """
 
 import asyncio
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from unimas_jax.controller.backend import WorkerLost
 from unimas_jax.controller.router import Ask, Router
 from unimas_jax.protocol import Tool
-from unimas_jax.specs import Experiment
+from unimas_jax.specs import Experiment, require
 from unimas_jax.trace import Query, Trace, TraceGroup
 from unimas_jax.workflows import engine
 
@@ -56,9 +56,11 @@ class Episodes:
 
         Raises:
             WorkerLost: A worker died.
+            SpecError: Two queries have one key.
             FailureRatioExceeded: In training, the share of samples that failed by
                 infrastructure is above `max_failure_ratio`.
         """
+        _check_ids(queries)
         ask = self._router.asker(step=step, purpose=purpose, temperature=temperature)
         in_flight = asyncio.Semaphore(self._experiment.max_in_flight)
         try:
@@ -71,7 +73,8 @@ class Episodes:
                     for sample in range(samples)
                 ]
         except BaseExceptionGroup as group:
-            raise _cause(group) from group
+            # What failed below the router was wrapped on its way through a workflow.
+            raise self._router.failure or _first(group) from group
         traces = [task.result() for task in tasks]
         if purpose == 'train':
             self._check_failures(traces)
@@ -118,13 +121,13 @@ def is_failed(trace: Trace) -> bool:
     return any(leaf.status == 'failed' for leaf in trace.leaves)
 
 
-def _cause(group: BaseExceptionGroup) -> BaseException:
-    """Return the exception to report: a lost worker, else the first."""
-    errors = list(_flatten(group))
-    return next((e for e in errors if isinstance(e, WorkerLost)), errors[0])
+def _check_ids(queries: Sequence[tuple[str, Query]]) -> None:
+    counts = collections.Counter(query_key for query_key, _ in queries)
+    query_key, count = counts.most_common(1)[0]
+    require(count == 1, 'Query.id', query_key, f'{count} queries share it; ids differ.')
 
 
-def _flatten(error: BaseException) -> Sequence[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _flatten(inner)]
-    return [error]
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from unimas_jax.controller.episodes import Episodes, is_failed
-from unimas_jax.specs import EvaluationSpec, Metric
+from unimas_jax.specs import EvaluationSpec
+from unimas_jax.specs.rewards import Metric
 from unimas_jax.trace import Query, Trace, TraceGroup
 
 NUM_RESAMPLES = 1000

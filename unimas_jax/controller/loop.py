@@ -30,8 +30,8 @@ from unimas_jax.metrics import writers
 from unimas_jax.metrics.progress import Progress, describe
 from unimas_jax.metrics.run_folder import RunFolder
 from unimas_jax.protocol import Demonstration
-from unimas_jax.rewards import credit, summary
-from unimas_jax.specs import Experiment, SpecError, require
+from unimas_jax.rewards import accounting, summary
+from unimas_jax.specs import Experiment, require
 from unimas_jax.trace import Query, TraceGroup
 
 MAX_FRUITLESS_RESTARTS = 3
@@ -88,14 +88,15 @@ async def train(
     run = Training(experiment, backend, folder, options, endpoints=endpoints or {})
     run.prepare()
     stop = StopRequest()
-    # Listening begins after the start: a runtime may install handlers of its own.
-    async with started(experiment, backend, options.data_dir), stop.listening():
-        while True:
-            try:
-                return await run.steps(stop)
-            except WorkerLost as lost:
-                run.note_loss(lost)
-                await backend.restart()
+    async with started(experiment, backend, options.data_dir):
+        # Not earlier: a runtime may install handlers of its own when it starts.
+        with stop.listening():
+            while True:
+                try:
+                    return await run.steps(stop)
+                except WorkerLost as lost:
+                    run.note_loss(lost)
+                    await backend.restart()
 
 
 class Training:
@@ -271,7 +272,7 @@ class Training:
             credits = experiment.credit(
                 groups, scores, reward=experiment.reward, mapping=self._mapping
             )
-            credit.check_credits(groups, credits, self._mapping)
+            accounting.check_credits(groups, credits, self._mapping)
         with phases.measure('commit'):
             await self._backend.commit(credits)
         with phases.measure('update'):
@@ -297,18 +298,12 @@ class Training:
     def _batch(self, cursor: int) -> list[tuple[str, Query]]:
         """Return the next queries of the training order with their keys."""
         train, seed = self._queries['train'], self._experiment.seed
-        batch = {}
+        batch = []
         for position in range(cursor, cursor + self._experiment.queries_per_step):
             epoch, row = order.index(position, len(train), seed)
             query = train[row]
-            query_key = f'{query.id}@{epoch}'
-            if query_key in batch:
-                raise SpecError(
-                    f'Query.id is {query.id!r} for two queries of the training set: '
-                    'ids must differ.'
-                )
-            batch[query_key] = query
-        return list(batch.items())
+            batch.append((f'{query.id}@{epoch}', query))
+        return batch
 
     async def _close(self, position: Position) -> None:
         """Evaluate if it is due, then write the step's metrics, once."""

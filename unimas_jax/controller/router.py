@@ -65,7 +65,8 @@ class Router:
         self._wake = {g: asyncio.Event() for g in backend.groups}
         self._pending: dict[tuple[int, Key], asyncio.Future[Reply]] = {}
         self._tasks: list[asyncio.Task] = []
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """Why a host group cannot be reached any more."""
         self._calls = 0
         self._messages = 0
         self._bytes_beyond_text = 0
@@ -154,8 +155,8 @@ class Router:
         return reply
 
     async def _answer(self, request: Request) -> Reply:
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         name = (request.step, request.key)
         assert name not in self._pending, f'{name} was asked twice'
         future = asyncio.get_running_loop().create_future()
@@ -201,7 +202,7 @@ class Router:
         """Hand the error of a group's task to every caller, present and future."""
         if task.cancelled() or task.exception() is None:
             return
-        self._failure = self._failure or task.exception()
+        self.failure = self.failure or task.exception()
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(self._failure)
+                future.set_exception(self.failure)
