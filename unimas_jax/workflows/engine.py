@@ -54,10 +54,12 @@ async def run(
         sleep: Waits between retries.
 
     Raises:
-        WorkflowError: The workflow has a bug; the message names the node.
+        WorkflowError: The workflow has a bug; the message names the node. Errors of
+            `ask` and of `WorkflowSpec.run` pass as they are.
         SpecError: A prompt lacks a variable, or the query an input.
     """
-    first = first_frame(workflow, query.fields)
+    with naming(f'query {query.id!r}'):
+        first = first_frame(workflow, query.fields)
     calls = Calls(
         query,
         query_key=query_key,
@@ -68,14 +70,13 @@ async def run(
         clock=clock,
         sleep=sleep,
     )
-    with naming(f'workflow {workflow.name!r}'):
-        async with calls:
-            if workflow.run is None:
-                walker = _Walker(workflow, calls)
-                ends = await walker.walk(workflow.graph, workflow.graph.start, first)
-            else:
-                ends = [await program.run(workflow, calls, first)]
-            leaves = await _gather(_leaf(workflow, calls, query, end) for end in ends)
+    async with calls:
+        if workflow.run is None:
+            walker = _Walker(workflow, calls)
+            ends = await walker.walk(workflow.graph, workflow.graph.start, first)
+        else:
+            ends = [await program.run(workflow, calls, first)]
+        leaves = await _gather(_leaf(workflow, calls, query, end) for end in ends)
     return Trace(
         query=query,
         query_key=query_key,
@@ -93,9 +94,9 @@ async def _leaf(workflow: WorkflowSpec, calls: Calls, query: Query, end: Frame) 
     turns = end.turn + 1
     if workflow.after is not None and end.status != 'failed':
         reached = end
-        start = dataclasses.replace(
-            end.write({'gold': query.gold}, ()).advance(), status='running', error=''
-        )
+        with naming(f'query {query.id!r}, gold'):
+            informed = end.write({'gold': query.gold}, ())
+        start = dataclasses.replace(informed.advance(), status='running', error='')
         walker = _Walker(workflow, calls)
         (end,) = await walker.walk(workflow.after, workflow.after.start, start)
         if end.status == 'running':

@@ -30,8 +30,7 @@ async def run(workflow: WorkflowSpec, calls: Calls, frame: Frame) -> Frame:
     """
     program = _Program(workflow, calls, frame)
     try:
-        with naming('run'):
-            fields = await workflow.run(frame.state, program.ask, program.tool)
+        fields = await workflow.run(frame.state, program.ask, program.tool)
     except FormatError as error:
         return program.frame.end('illegal', str(error))
     except protocol.ServiceFailure as failure:
