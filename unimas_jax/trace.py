@@ -119,12 +119,15 @@ class Query:
         dataset: Name of the data set; metrics are reported by it.
         fields: What the workflow may see (question, problem, visible tests).
         gold: What only rewards and the `after` section may see.
+        hints: What only a teacher of the supervised warm start may see, such as the
+            titles of the paragraphs that hold the answer.
     """
 
     id: str
     dataset: str
     fields: Mapping[str, Any]
     gold: Any
+    hints: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
