@@ -203,7 +203,7 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     'Speed': (
         (
             TOKENS_PER_SECOND,
-            'Tokens per second',
+            'Sampling speed',
             'tokens/s',
             'higher',
             'Sampled tokens over the time of the rollout phase.',
@@ -211,7 +211,7 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ('model/<model>/tokens_per_second', '', 'tokens/s', 'higher', 'By model.'),
         (
             'model/<model>/ppo/tokens_per_second',
-            'Trained tokens per second',
+            'Training speed',
             'tokens/s',
             'higher',
             'Tokens of an update over its time.',
