@@ -23,7 +23,7 @@ from unimas_jax.models.config import TransformerConfig
 from unimas_jax.specs import ModelSpec
 from unimas_jax.worker import cache
 from unimas_jax.worker.commands import Argument
-from unimas_jax.worker.decode import Chunk, decode_chunk, empty_rows
+from unimas_jax.worker.decode import decode_chunk, empty_rows
 from unimas_jax.worker.executor import Outputs
 from unimas_jax.worker.prefill import Chunks, prefill_chunks
 from unimas_jax.worker.programs import (
@@ -94,7 +94,7 @@ class GenerationPrograms:
             shapes = jax.eval_shape(convert, params)
             zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
             state.rollout = jax.jit(zeros, out_shardings=placed)()
-            # The old weights are an argument only so that the new ones take their place.
+            # The old weights are an argument so that the new ones take their place.
             publish = jax.jit(
                 lambda params, old: convert(params),
                 donate_argnums=1,

@@ -1,0 +1,236 @@
+"""Prompts and replies as token ids.
+
+The model's chat template is rendered once for each pattern of speakers, around
+placeholders. Its literal parts are tokenized with control tokens; section texts are
+tokenized by themselves and without them, so that no text can forge a control token,
+equal sections have equal ids, and a section can be cut to the token.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tokenizers
+import transformers
+
+from unimas_jax.protocol import Segment
+from unimas_jax.specs import SpecError
+
+CACHED_TEXTS = 4096
+"""Section texts whose ids are remembered."""
+
+_MARK = 'unimasplaceholder{}x'
+"""Stands for a message's content while a template is rendered."""
+
+
+class PromptTooLong(ValueError):
+    """A prompt does not fit although everything that may be cut is cut."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A tokenized prompt.
+
+    Attributes:
+        ids: [P] int32.
+        cuts: (section, tokens cut) of each section that was cut.
+    """
+
+    ids: np.ndarray
+    cuts: tuple[tuple[str, int], ...]
+
+
+class PromptTokenizer:
+    """Turns segments into ids and ids into text. Safe to use from several threads.
+
+    Args:
+        folder: Holds a fast tokenizer (`tokenizer.json`), as Hugging Face saves it.
+        weights_folder: Its `generation_config.json`, if any, names further stop ids.
+
+    Raises:
+        SpecError: The folder has no fast tokenizer, or it has no end-of-text token.
+    """
+
+    def __init__(self, folder: str, *, weights_folder: str = ''):
+        if not (pathlib.Path(folder) / 'tokenizer.json').is_file():
+            raise SpecError(
+                f'ModelSpec.tokenizer is {folder!r}: it holds no tokenizer.json; name a '
+                'folder with a fast tokenizer.'
+            )
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True
+        )
+        # The library's own object is thread-safe as long as nobody sets its options,
+        # which the wrapper does on every call; hence one for each way of encoding.
+        serialized = self._tokenizer.backend_tokenizer.to_str()
+        self._literal = tokenizers.Tokenizer.from_str(serialized)
+        self._plain = tokenizers.Tokenizer.from_str(serialized)
+        self._plain.encode_special_tokens = True
+        for each in (self._literal, self._plain):
+            each.no_truncation()
+            each.no_padding()
+        self._control_ids = frozenset(self._tokenizer.all_special_ids)
+        self._encode_text = functools.lru_cache(CACHED_TEXTS)(self._encode_uncached)
+        self._frame = functools.lru_cache(None)(self._frame_uncached)
+        self._turn_end = self._turn_end_ids()
+        self.stop_ids = self._find_stop_ids(weights_folder or folder)
+        """[E] ids that end a reply, the usual one first."""
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+        return max(self._tokenizer.get_vocab().values()) + 1
+
+    def prompt(self, segments: Sequence[Segment], *, limit: int) -> Prompt:
+        """Tokenize a prompt, up to where the reply begins.
+
+        Args:
+            segments: Its sections, in order.
+            limit: Tokens to which the prompt is cut, at least 1.
+
+        Raises:
+            PromptTooLong: The sections that may not be cut are too long already.
+        """
+        return self._fit(segments, self._frame(_speakers(segments)), limit)
+
+    def suffix(
+        self, segments: Sequence[Segment], *, after: np.ndarray, limit: int
+    ) -> Prompt:
+        """Tokenize what follows a stored reply, up to where the next reply begins.
+
+        Args:
+            segments: Sections of the messages that follow.
+            after: The stored reply. Its turn is ended unless its last token did.
+            limit: Tokens to which the suffix is cut, at least 1.
+
+        Raises:
+            PromptTooLong: The sections that may not be cut are too long already.
+        """
+        if not self._has_template:
+            return self._fit(segments, [[] for _ in range(len(segments) + 1)], limit)
+        frame = list(self._frame(('user', 'assistant', *_speakers(segments)))[2:])
+        end = self._turn_end
+        is_ended = bool(end) and len(after) > 0 and int(after[-1]) in self.stop_ids
+        if is_ended and frame[0][: len(end)] == end:
+            frame[0] = frame[0][len(end) :]
+        return self._fit(segments, frame, limit)
+
+    def reply(self, text: str) -> np.ndarray:
+        """Return the ids of a reply that says `text`, the stop token included."""
+        return np.asarray([*self._encode_text(text), self.stop_ids[0]], np.int32)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, control tokens left out."""
+        return self._plain.decode(list(ids), skip_special_tokens=True)
+
+    @property
+    def _has_template(self) -> bool:
+        return bool(self._tokenizer.chat_template)
+
+    def _fit(
+        self, segments: Sequence[Segment], frame: Sequence[list[int]], limit: int
+    ) -> Prompt:
+        """Put sections between the literal parts of `frame` and cut them to `limit`."""
+        texts = [list(self._encode_text(segment.text)) for segment in segments]
+        total = sum(map(len, texts)) + sum(map(len, frame))
+        cuts: dict[int, int] = {}
+        by_priority = sorted(
+            (x.priority, i) for i, x in enumerate(segments) if x.priority is not None
+        )
+        for _, index in by_priority:
+            count = min(max(total - limit, 0), len(texts[index]))
+            if count:
+                keeps_head = segments[index].keep == 'head'
+                texts[index] = (
+                    texts[index][:-count] if keeps_head else texts[index][count:]
+                )
+                cuts[index] = count
+                total -= count
+        if total > limit:
+            raise PromptTooLong(
+                f'the prompt needs {total} tokens with everything cut that may be, and '
+                f'its limit is {limit}: raise prompt_tokens, or give a section a '
+                'priority so that it can be cut.'
+            )
+        ids = list(frame[0])
+        for text, literal in zip(texts, frame[1:], strict=True):
+            ids += text + literal
+        return Prompt(
+            ids=np.asarray(ids, np.int32),
+            cuts=tuple((segments[i].name, cuts[i]) for i in sorted(cuts)),
+        )
+
+    def _frame_uncached(self, speakers: tuple[str, ...]) -> list[list[int]]:
+        """Ids before, between and after the sections of these speakers.
+
+        Neighbours with one speaker share a message, with nothing between them.
+        """
+        if not self._has_template:
+            return [self._begin_ids(), *([] for _ in speakers)]
+        messages: list[dict[str, str]] = []
+        for index, speaker in enumerate(speakers):
+            mark = _MARK.format(index)
+            if messages and messages[-1]['role'] == speaker:
+                messages[-1]['content'] += mark
+            else:
+                messages.append({'role': speaker, 'content': mark})
+        rest = self._render(messages)
+        frame = []
+        for index in range(len(speakers)):
+            literal, found, rest = rest.partition(_MARK.format(index))
+            if not found:
+                raise SpecError(
+                    f'ModelSpec.tokenizer is {self._tokenizer.name_or_path!r}: its chat '
+                    f'template leaves out a message of {list(speakers)}; use speakers '
+                    'that it knows.'
+                )
+            frame.append(self._encode_literal(literal))
+        return [*frame, self._encode_literal(rest)]
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        return self._tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
+
+    def _encode_literal(self, text: str) -> list[int]:
+        return self._literal.encode(text, add_special_tokens=False).ids if text else []
+
+    def _encode_uncached(self, text: str) -> tuple[int, ...]:
+        ids = self._plain.encode(text, add_special_tokens=False).ids
+        assert self._control_ids.isdisjoint(ids), 'a text became a control token.'
+        return tuple(ids)
+
+    def _begin_ids(self) -> list[int]:
+        """The token that begins a text, if the tokenizer adds one by itself."""
+        begin = self._tokenizer.bos_token_id
+        added = self._literal.encode('', add_special_tokens=True).ids
+        return [begin] if begin is not None and added[:1] == [begin] else []
+
+    def _turn_end_ids(self) -> list[int]:
+        """The control token with which the template ends a reply, if there is one."""
+        if not self._has_template:
+            return []
+        tail = self._frame(('user', 'assistant', 'user'))[2]
+        return tail[:1] if tail and tail[0] in self._control_ids else []
+
+    def _find_stop_ids(self, folder: str) -> tuple[int, ...]:
+        found: list[Any] = [*self._turn_end, self._tokenizer.eos_token_id]
+        path = pathlib.Path(folder) / 'generation_config.json'
+        if path.is_file():
+            named = json.loads(path.read_text()).get('eos_token_id')
+            found += named if isinstance(named, list) else [named]
+        ids = tuple(dict.fromkeys(int(x) for x in found if x is not None))
+        if not ids:
+            raise SpecError(
+                f'ModelSpec.tokenizer is {self._tokenizer.name_or_path!r}: it names no '
+                'end-of-text token; set eos_token in tokenizer_config.json.'
+            )
+        return ids
+
+
+def _speakers(segments: Sequence[Segment]) -> tuple[str, ...]:
+    return tuple(segment.speaker for segment in segments)
