@@ -7,6 +7,7 @@ A rule is a frozen callable dataclass,
 a pure function without tokens, so that stored traces can be credited again by another
 rule. Its statistics never include a call that infrastructure failed. Where a set of a
 statistic holds one member, or members that are all equal, advantages are exactly 0.
+Sums are exact before they are rounded: the order of samples changes no bit.
 
 Notation: q a query, i one of its trajectories (a leaf of a sample), k a role, t a turn,
 c a call, r_c its reward, R_i the reward of a trajectory.
@@ -16,11 +17,10 @@ Contents: `Gae`, `GaeAcrossCalls`, `TrajectoryGrpo`, `Rloo`, `AgentGrpo`, `TurnG
 
 import collections
 import dataclasses
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
-
-import numpy as np
 
 from unimas_jax.protocol import Score
 from unimas_jax.rewards.earnings import (
@@ -184,7 +184,7 @@ class TrajectoryGrpo:
             )
         ]
 
-    def _compare(self, rewards: Sequence[float]) -> np.ndarray:
+    def _compare(self, rewards: Sequence[float]) -> list[float]:
         return standardize(rewards, scale=self.scale, unbiased=self.unbiased)
 
 
@@ -274,7 +274,7 @@ class AgentGrpo:
                 'trajectories': list(whole.values()),
             }
 
-            def compare(rewards: Sequence[float], sets=sets) -> np.ndarray:
+            def compare(rewards: Sequence[float], sets=sets) -> list[float]:
                 return standardize_by(
                     rewards,
                     mean_over=sets.get(self.mean_over, rewards),
@@ -322,13 +322,13 @@ class TurnGrpo:
         names = [group_name(c.key, c.invocation.name, c.key.turn) for c in calls]
         return _by_name(calls, names, self._compare)
 
-    def _compare(self, rewards: Sequence[float]) -> np.ndarray:
+    def _compare(self, rewards: Sequence[float]) -> list[float]:
         return standardize(rewards, scale=self.scale, unbiased=self.unbiased)
 
 
 def standardize(
     values: Sequence[float], *, scale: bool = True, unbiased: bool = False
-) -> np.ndarray:
+) -> list[float]:
     """Return [N] values less their mean, over their standard deviation.
 
     Args:
@@ -337,7 +337,7 @@ def standardize(
         unbiased: Divide the variance by N - 1 instead of N.
 
     Returns:
-        [N] float64; zeros if N is 1 or all values are equal.
+        [N] numbers; zeros if N is 1 or all values are equal.
     """
     return standardize_by(
         values, mean_over=values, std_over=values, scale=scale, unbiased=unbiased
@@ -351,7 +351,7 @@ def standardize_by(
     std_over: Sequence[float],
     scale: bool = True,
     unbiased: bool = False,
-) -> np.ndarray:
+) -> list[float]:
     """Return [N] values less the mean of one set, over the deviation of another.
 
     Args:
@@ -362,20 +362,27 @@ def standardize_by(
         unbiased: Divide the variance by one less than the size of its set.
 
     Returns:
-        [N] float64; zeros if a set that is used has one member or equal members,
+        [N] numbers; zeros if a set that is used has one member or equal members,
         since it then says nothing about what is good.
     """
-    array = np.asarray(values, dtype=np.float64)
     if _is_flat(mean_over) or (scale and _is_flat(std_over)):
-        return np.zeros_like(array)
-    centred = array - np.mean(mean_over)
-    return centred / np.std(std_over, ddof=int(unbiased)) if scale else centred
+        return [0.0] * len(values)
+    mean = statistics.fmean(mean_over)
+    divisor = _deviation(std_over, unbiased=unbiased) if scale else 1.0
+    return [(value - mean) / divisor for value in values]
 
 
-def leave_one_out(values: Sequence[float]) -> np.ndarray:
+def _deviation(values: Sequence[float], *, unbiased: bool) -> float:
+    """Return the standard deviation; exact sums make it independent of the order."""
+    mean = statistics.fmean(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return math.sqrt(squares / (len(values) - int(unbiased)))
+
+
+def leave_one_out(values: Sequence[float]) -> list[float]:
     """Return [N] values less the mean of the others; zeros if there are none."""
-    centred = standardize(values, scale=False)
-    return centred * (len(values) / max(len(values) - 1, 1))
+    factor = len(values) / max(len(values) - 1, 1)
+    return [factor * value for value in standardize(values, scale=False)]
 
 
 def group_name(key: Key, *suffix: object) -> str:
@@ -384,7 +391,11 @@ def group_name(key: Key, *suffix: object) -> str:
 
 
 def _is_flat(values: Sequence[float]) -> bool:
-    return len(values) < 2 or max(values) == min(values)
+    """Whether values are all equal; the last bits of a sum of shares are no signal."""
+    if len(values) < 2:
+        return True
+    low, high = min(values), max(values)
+    return high - low <= 1e-9 * max(abs(low), abs(high))
 
 
 def _calls(group: TraceGroup, reward: RewardSpec, mapping: RoleMapping) -> list[Call]:
@@ -397,14 +408,12 @@ def _by_trajectory(
     mapping: RoleMapping,
     *,
     kind: TrajectoryReward,
-    compare: Callable[[Sequence[float]], np.ndarray],
+    compare: Callable[[Sequence[float]], list[float]],
 ) -> list[Credit]:
     """Compare trajectories; a call takes the mean over those that it led to."""
     calls = _calls(group, reward, mapping)
     rewards = trajectory_rewards(group, calls, reward, kind)
-    advantages = dict(
-        zip(rewards, compare(list(rewards.values())).tolist(), strict=True)
-    )
+    advantages = dict(zip(rewards, compare(list(rewards.values())), strict=True))
     credits = []
     for call in calls:
         own = [advantages[call.key.sample, leaf.fork] for leaf in call.leaves]
@@ -420,7 +429,7 @@ def _by_trajectory(
 def _by_name(
     calls: Sequence[Call],
     names: Sequence[str],
-    compare: Callable[[Sequence[float]], np.ndarray],
+    compare: Callable[[Sequence[float]], list[float]],
 ) -> list[Credit]:
     """Compare the calls that share a group's name."""
     members = collections.defaultdict(list)
@@ -429,7 +438,7 @@ def _by_name(
             members[name].append(call)
     advantages = {}
     for group in members.values():
-        compared = compare([call.reward for call in group]).tolist()
+        compared = compare([call.reward for call in group])
         for call, advantage in zip(group, compared, strict=True):
             advantages[call.key] = advantage
     return [
