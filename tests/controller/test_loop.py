@@ -265,7 +265,7 @@ def test_the_warm_start_runs_once_and_is_step_zero(tmp_path):
         demonstrations=small_experiment.OneDemonstration(),
         steps=5,
         batch_size=1,
-        optimizer=specs.OptimizerSpec(learning_rate=0.1),
+        learning_rate=0.1,
     )
     experiment = small_experiment.experiment(sft=sft)
     options = loop.RunOptions(config='as it was', last_step=0)

@@ -1,7 +1,7 @@
 """How a model learns: PPO, the optimizer and the supervised warm start."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from unimas_jax.specs.checks import check_types, require
 
@@ -160,19 +160,31 @@ class SftSpec:
             of `protocol.Demonstration`.
         steps: Optimizer steps for each model.
         batch_size: Demonstrations of one optimizer step.
-        optimizer: Its own, apart from PPO's.
+        learning_rate: Step size after the warm-up, apart from PPO's.
+        warmup_steps: Optimizer steps of linear warm-up.
     """
 
-    demonstrations: object
+    demonstrations: Any
     steps: int
     batch_size: int
-    optimizer: OptimizerSpec
+    learning_rate: float
+    warmup_steps: int = 0
 
     def __post_init__(self):
-        require(self.steps >= 1, 'SftSpec.steps', self.steps, 'use 1 or more.')
+        check_types(self)
         require(
-            self.batch_size >= 1,
-            'SftSpec.batch_size',
-            self.batch_size,
-            'use 1 or more.',
+            callable(getattr(self.demonstrations, 'load', None)),
+            'SftSpec.demonstrations',
+            self.demonstrations,
+            'give an object with load(data_dir, workflow).',
+        )
+        for name in ('steps', 'batch_size'):
+            value = getattr(self, name)
+            require(value >= 1, f'SftSpec.{name}', value, 'use 1 or more.')
+
+    @property
+    def optimizer(self) -> OptimizerSpec:
+        """The warm start's own optimizer."""
+        return OptimizerSpec(
+            learning_rate=self.learning_rate, warmup_steps=self.warmup_steps
         )
