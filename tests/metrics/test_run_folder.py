@@ -127,31 +127,35 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
         RunFolder(tmp_path).require_run()
 
 
-def test_object_stores_are_written_whole_without_append_or_rename(tmp_path):
+def test_relative_folders_are_made_absolute_for_workers(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert str(RunFolder('runs/a').root) == f'{tmp_path}/runs/a'
+    assert str(RunFolder('gs://bucket/a').root) == 'gs://bucket/a'
+
+
+def test_unknown_stores_are_refused():
+    with pytest.raises(SpecError, match=r"'ftp://x': use a local folder, gs:// or s3"):
+        RunFolder('ftp://x')
+
+
+def test_a_store_without_its_client_is_one_line(monkeypatch):
+    def fail(*_, **__):
+        raise ImportError('Please install gcsfs')
+
+    with epath_testing.mock_epath(mkdir=fail, makedirs=fail):
+        with pytest.raises(SpecError, match=r'\(Please install gcsfs\); choose'):
+            RunFolder('gs://bucket/run').prepare()
+
+
+def test_object_stores_are_written_whole_without_append_or_rename(store):
     """Objects of a store know no append: every write replaces the whole object."""
-    modes = []
-
-    def local(path):
-        return pathlib.Path(str(path).replace('gs://', f'{tmp_path}/'))
-
-    def open_(_, path, mode='r', **arguments):
-        modes.append(mode)
-        local(path).parent.mkdir(parents=True, exist_ok=True)
-        return local(path).open(mode, **arguments)
-
-    with epath_testing.mock_epath(
-        open=open_,
-        exists=lambda _, path: local(path).exists(),
-        replace=lambda *_: pytest.fail('an object was renamed'),
-        rename=lambda *_: pytest.fail('an object was renamed'),
-    ):
-        folder = RunFolder('gs://bucket/run')
-        assert folder.metrics == epath.Path('gs://bucket/run/metrics.jsonl')
-        folder.append_metrics(0, {'x': 1.0})
-        folder.append_metrics(1, {'x': 2.0})
-        folder.write_config('# gin')
-        assert folder.read_metrics() == {0: {'x': 1.0}, 1: {'x': 2.0}}
-        folder.cut_after(0)
-        assert folder.read_metrics() == {0: {'x': 1.0}}
-        assert folder.read_config() == '# gin'
-    assert set(modes) <= {'rb', 'wb', 'r'}
+    folder = RunFolder('gs://bucket/run')
+    assert folder.metrics == epath.Path('gs://bucket/run/metrics.jsonl')
+    folder.append_metrics(0, {'x': 1.0})
+    folder.append_metrics(1, {'x': 2.0})
+    folder.write_config('# gin')
+    assert folder.read_metrics() == {0: {'x': 1.0}, 1: {'x': 2.0}}
+    folder.cut_after(0)
+    assert folder.read_metrics() == {0: {'x': 1.0}}
+    assert folder.read_config() == '# gin'
+    assert store.modes <= {'rb', 'wb', 'r'}

@@ -19,10 +19,10 @@ def folder(tmp_path):
     return folder
 
 
-def read_events(folder):
+def read_events(tensorboard):
     """Return the events of a TensorBoard folder, by the record format."""
     events = []
-    for path in sorted(folder.tensorboard.iterdir()):
+    for path in sorted(tensorboard.iterdir()):
         data = path.read_bytes()
         while data:
             # A record: length (8 bytes), its checksum (4), content, checksum (4).
@@ -43,7 +43,7 @@ def test_a_step_reaches_metrics_jsonl_and_tensorboard(folder):
     }
     scalars = [
         (event.step, value.tag, value.simple_value)
-        for event in read_events(folder)
+        for event in read_events(folder.tensorboard)
         for value in event.summary.value
     ]
     assert scalars == [(0, 'role/a/reward', 0.5), (1, 'role/a/reward', 0.75)]
@@ -51,8 +51,22 @@ def test_a_step_reaches_metrics_jsonl_and_tensorboard(folder):
 
 def test_tensorboard_hides_steps_that_are_done_again(folder):
     writers.TensorBoardWriter(folder.tensorboard, first_step=7).close()
-    starts = [e.step for e in read_events(folder) if e.HasField('session_log')]
+    starts = [
+        e.step for e in read_events(folder.tensorboard) if e.HasField('session_log')
+    ]
     assert starts == [7]
+
+
+def test_tensorboard_writes_whole_objects_to_a_store(store):
+    tensorboard = RunFolder('gs://bucket/run').tensorboard
+    writer = writers.TensorBoardWriter(tensorboard, first_step=3)
+    writer.write(3, {'x': 0.5})
+    writer.write(4, {'x': 0.25})
+    writer.close()
+    events = read_events(store.local(tensorboard))
+    scalars = [(e.step, v.simple_value) for e in events for v in e.summary.value]
+    assert scalars == [(3, 0.5), (4, 0.25)]
+    assert store.modes == {'wb'}
 
 
 @pytest.mark.skipif(

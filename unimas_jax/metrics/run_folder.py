@@ -17,7 +17,7 @@ from typing import Any
 from etils import epath
 
 from unimas_jax.metrics import versions
-from unimas_jax.specs import SpecError
+from unimas_jax.specs import SpecError, require
 
 _TRACE_NAME = re.compile(r'(\d+)(?:_([a-z]+))?\.jsonl\.zst')
 
@@ -26,7 +26,16 @@ class RunFolder:
     """Paths and files of one run; any path that `etils.epath` understands."""
 
     def __init__(self, output_dir: epath.PathLike):
-        self.root = epath.Path(output_dir)
+        """Name the files; nothing is touched.
+
+        Args:
+            output_dir: The folder. Relative paths are made absolute, since workers
+                run elsewhere.
+
+        Raises:
+            SpecError: The scheme of a store is unknown.
+        """
+        self.root = _absolute(output_dir)
         self.config = self.root / 'config.gin'
         self.versions = self.root / 'versions.json'
         self.metrics = self.root / 'metrics.jsonl'
@@ -54,8 +63,9 @@ class RunFolder:
                 folder.mkdir(parents=True, exist_ok=True)
             write_whole(probe, b'')
             probe.unlink()
-        except OSError as error:
-            reason = error.strerror or error
+        except (OSError, ImportError) as error:
+            # ImportError: the client of a store is not installed; it says which.
+            reason = getattr(error, 'strerror', None) or error
             raise SpecError(
                 f'--output_dir is {str(self.root)!r}: it cannot be written '
                 f'({reason}); choose another folder.'
@@ -177,6 +187,20 @@ class RunFolder:
                 'object with a step; repair or remove the line.'
             ) from error
         return step, numbers
+
+
+def _absolute(path: epath.PathLike) -> epath.Path:
+    text = os.fspath(path)
+    if '://' not in text:
+        return epath.Path(os.path.abspath(os.path.expanduser(text)))
+    scheme = text.partition('://')[0]
+    require(
+        scheme in ('gs', 's3'),
+        '--output_dir',
+        text,
+        'use a local folder, gs:// or s3://.',
+    )
+    return epath.Path(text)
 
 
 def is_remote(path: epath.Path) -> bool:

@@ -3,13 +3,15 @@
 import hashlib
 import importlib
 import importlib.util
+import io
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import tensorboardX
 from etils import epath
+from tensorboardX import record_writer
 
-from unimas_jax.metrics.run_folder import RunFolder
+from unimas_jax.metrics.run_folder import RunFolder, is_remote, write_whole
 from unimas_jax.specs import SpecError
 
 
@@ -50,6 +52,9 @@ class TensorBoardWriter:
             first_step: First step to come; TensorBoard hides what an earlier attempt
                 wrote from there on.
         """
+        if is_remote(folder):
+            scheme = str(folder).partition('://')[0]
+            record_writer.register_writer_factory(scheme, _ObjectFactory())
         self._writer = tensorboardX.SummaryWriter(str(folder), purge_step=first_step)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -61,6 +66,35 @@ class TensorBoardWriter:
     def close(self) -> None:
         """Close the event file."""
         self._writer.close()
+
+
+class _ObjectFactory:
+    """Opens event files in a store, by the client that all other files use."""
+
+    def open(self, path: str) -> '_ObjectFile':
+        return _ObjectFile(epath.Path(path))
+
+    def directory_check(self, path: str) -> None:
+        """Do nothing: a store has no folders."""
+
+
+class _ObjectFile(io.BytesIO):
+    """An event file that is written whole at each flush: stores know no append."""
+
+    def __init__(self, path: epath.Path):
+        super().__init__()
+        self._path = path
+
+    # `tensorboardX` syncs what has a `fileno` to disk; this has none.
+    fileno = property()
+
+    def flush(self) -> None:
+        write_whole(self._path, self.getvalue())
+
+    def close(self) -> None:
+        if not self.closed:
+            self.flush()
+        super().close()
 
 
 class WandbWriter:
