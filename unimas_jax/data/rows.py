@@ -87,9 +87,8 @@ def _verl(row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 def _math(row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
     problem = _text(row, 'problem' if 'problem' in row else 'question')
-    return {'problem': problem}, tuple(
-        answer.rsplit('####', 1)[-1].strip() for answer in _answers(row)
-    )
+    finals = [answer.rsplit('####', 1)[-1] for answer in _answers(row)]
+    return {'problem': problem}, _aliases(finals, 'answer')
 
 
 READERS: Mapping[str, Reader] = {
