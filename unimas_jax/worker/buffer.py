@@ -10,7 +10,7 @@ Invariants:
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -95,47 +95,53 @@ class Buffer:
         max_tokens: int = MAX_TOKENS,
         max_passing_tokens: int = MAX_PASSING_TOKENS,
     ):
+        self._waiting, self._ready = Store(), Store()
+        # Replies that are not trained on, the oldest first.
+        self._passing = Store()
+        self._reserved: dict[Key, int] = {}
+        self._num_reserved = 0
         self._max_tokens = max_tokens
         self._max_passing_tokens = max_passing_tokens
-        self._waiting: dict[Key, Rollout] = {}
-        self._ready: dict[Key, Rollout] = {}
-        self._passing: dict[Key, Rollout] = {}  # oldest first
-        self._reserved: dict[Key, int] = {}
         self.num_refused = 0
         """Requests refused for want of room, and credits for absent rollouts."""
 
     @property
     def num_tokens(self) -> int:
         """Tokens held or reserved for training."""
-        held = (*self._waiting.values(), *self._ready.values())
-        return sum(x.num_tokens for x in held) + sum(self._reserved.values())
+        held = self._waiting.num_tokens + self._ready.num_tokens
+        return held + self._num_reserved
 
     def reserve(self, key: Key, num_tokens: int) -> bool:
         """Make room for a reply under way; False, and counted, if there is none."""
         if self.num_tokens + num_tokens > self._max_tokens:
             self.num_refused += 1
             return False
+        self.release(key)
         self._reserved[key] = num_tokens
+        self._num_reserved += num_tokens
         return True
 
     def release(self, key: Key) -> None:
         """Give up a reservation, if there is one."""
-        self._reserved.pop(key, None)
+        self._num_reserved -= self._reserved.pop(key, 0)
 
-    def add(self, rollout: Rollout) -> None:
-        """Store a finished reply until its credit comes; ends its reservation."""
-        key = rollout.key
-        assert key not in self._waiting and key not in self._ready, f'twice: {key}'
-        self.release(key)
-        self._waiting[key] = rollout
+    def put(self, rollout: Rollout, *, is_trained: bool) -> None:
+        """Store a finished reply, in place of one of the same key that it continues.
 
-    def add_passing(self, rollout: Rollout) -> None:
-        """Keep a reply that is not trained on for a while, so it can be continued."""
-        self._passing.pop(rollout.key, None)
-        self._passing[rollout.key] = rollout
-        held = sum(x.num_tokens for x in self._passing.values())
-        while held > self._max_passing_tokens and len(self._passing) > 1:
-            held -= self._passing.pop(next(iter(self._passing))).num_tokens
+        Args:
+            rollout: The reply. If it is trained on, it waits for credit and its
+                reservation ends; otherwise it is kept for a while, to be continued.
+            is_trained: Which of the two.
+        """
+        assert rollout.key not in self._ready, f'{rollout.key} spoke twice.'
+        self.release(rollout.key)
+        store = self._waiting if is_trained else self._passing
+        store.remove(rollout.key)
+        store.add(rollout)
+        while self._passing.num_tokens > self._max_passing_tokens:
+            if len(self._passing) == 1:
+                break
+            self._passing.remove(next(iter(self._passing)))
 
     def take_over(self, earlier: Key, later: Key) -> Rollout | None:
         """Rename the stored rollout of `earlier` to `later`, which continues it.
@@ -144,34 +150,38 @@ class Buffer:
             The rollout, still stored; None if `earlier` is not there.
         """
         for store in (self._waiting, self._passing):
-            if earlier in store:
-                rollout = dataclasses.replace(store.pop(earlier), key=later)
-                store[later] = rollout
+            rollout = store.remove(earlier)
+            if rollout is not None:
+                rollout = dataclasses.replace(rollout, key=later)
+                store.add(rollout)
                 return rollout
         return None
 
-    def extend(self, rollout: Rollout) -> None:
-        """Replace the stored rollout of the same key, which `rollout` extends."""
-        store = self._waiting if rollout.key in self._waiting else self._passing
-        store.pop(rollout.key, None)
-        self.release(rollout.key)
-        if store is self._waiting:
-            store[rollout.key] = rollout
-        else:
-            self.add_passing(rollout)
-
     def waiting(self, step: int) -> list[Rollout]:
         """Rollouts of a step that have no credit yet, in the order of their keys."""
-        return _in_order(x for x in self._waiting.values() if x.step == step)
+        return self._waiting.of_step(step)
 
-    def credit(self, credits: Iterable[Credit]) -> dict[str, int]:
+    def check(self, credits: Mapping[Key, Credit]) -> None:
+        """Check that every waiting rollout gets a credit.
+
+        Raises:
+            ValueError: One does not.
+        """
+        missing = sorted(key for key in self._waiting if key not in credits)
+        if missing:
+            raise ValueError(
+                f'{len(missing)} rollouts wait for credit but got none, the first is '
+                f'{tuple(missing[0])}: credit, mask or drop each.'
+            )
+
+    def credit(self, credits: Mapping[Key, Credit]) -> dict[str, int]:
         """Give every waiting rollout its credit.
 
         Credited rollouts become ready; masked and dropped ones are discarded.
 
         Args:
-            credits: Exactly one for each waiting rollout, and possibly some for calls
-                that left no rollout.
+            credits: One for each waiting rollout, and possibly some for calls that
+                left no rollout.
 
         Returns:
             Counts of `credited`, `masked`, `dropped` and `refused` credits.
@@ -179,46 +189,59 @@ class Buffer:
         Raises:
             ValueError: A waiting rollout has no credit; nothing was changed.
         """
-        by_key = {credit.key: credit for credit in credits}
-        missing = sorted(set(self._waiting) - set(by_key))
-        if missing:
-            raise ValueError(
-                f'{len(missing)} rollouts wait for credit but got none, the first is '
-                f'{tuple(missing[0])}: credit, mask or drop each.'
-            )
+        self.check(credits)
         counts = dict.fromkeys(('credited', 'masked', 'dropped', 'refused'), 0)
-        for key, credit in by_key.items():
-            rollout = self._waiting.pop(key, None)
-            if rollout is None:
-                # A call that was refused or failed is masked without any tokens.
-                counts['refused' if credit.status == 'credited' else credit.status] += 1
-                self.num_refused += credit.status == 'credited'
+        for key, credit in credits.items():
+            rollout = self._waiting.remove(key)
+            is_credited = credit.status == 'credited'
+            if rollout is None and is_credited:
+                counts['refused'] += 1
+                self.num_refused += 1
                 continue
             counts[credit.status] += 1
-            if credit.status == 'credited':
+            if is_credited:
                 rollout.reward, rollout.weight = credit.reward, credit.weight
                 rollout.advantage = credit.advantage
                 rollout.value_target = credit.value_target
-                self._ready[key] = rollout
-        self._passing.clear()
+                self._ready.add(rollout)
+        self._passing = Store()
         return counts
 
     def take(self, step: int) -> list[Rollout]:
         """Remove and return the credited rollouts of a step, in the order of keys."""
-        taken = _in_order(x for x in self._ready.values() if x.step == step)
+        taken = self._ready.of_step(step)
         for rollout in taken:
-            del self._ready[rollout.key]
+            self._ready.remove(rollout.key)
         return taken
 
     def clear(self, step: int) -> int:
         """Discard the rollouts of a step that was given up; return how many."""
         count = 0
         for store in (self._waiting, self._ready, self._passing):
-            for key in [key for key, x in store.items() if x.step == step]:
-                del store[key]
+            for rollout in store.of_step(step):
+                store.remove(rollout.key)
                 count += 1
         return count
 
 
-def _in_order(rollouts: Iterable[Rollout]) -> list[Rollout]:
-    return sorted(rollouts, key=lambda rollout: rollout.key)
+class Store(dict[Key, Rollout]):
+    """Rollouts by key, and how many tokens they have."""
+
+    num_tokens = 0
+
+    def add(self, rollout: Rollout) -> None:
+        """Store a rollout."""
+        assert rollout.key not in self, f'{rollout.key} is stored already.'
+        self[rollout.key] = rollout
+        self.num_tokens += rollout.num_tokens
+
+    def remove(self, key: Key) -> Rollout | None:
+        """Remove and return a rollout; None if it is not there."""
+        rollout = self.pop(key, None)
+        self.num_tokens -= 0 if rollout is None else rollout.num_tokens
+        return rollout
+
+    def of_step(self, step: int) -> list[Rollout]:
+        """The rollouts of a step, in the order of their keys."""
+        found = (rollout for rollout in self.values() if rollout.step == step)
+        return sorted(found, key=lambda rollout: rollout.key)

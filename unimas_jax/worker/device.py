@@ -1,31 +1,47 @@
-"""One model's state on this process's devices, and the table of its programs.
+"""One model's state on this process's devices, and the table of its commands.
 
-The engine's programs (`generation`) and the learner's (`update`) are joined here and
+The engine's programs (`generation`) and the learner's (`training`) are joined here and
 compiled before the first step; afterwards only compiled programs run.
 """
 
-from collections.abc import Callable, Mapping
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import jax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from unimas_jax.checkpoint import hf
+from unimas_jax.models import sharding, transformer, zoo
 from unimas_jax.models.config import TransformerConfig
-from unimas_jax.specs import ModelSpec
+from unimas_jax.models.transformer import Params
+from unimas_jax.specs import ModelSpec, require
 from unimas_jax.worker.commands import Argument
 from unimas_jax.worker.executor import Outputs
-from unimas_jax.worker.programs import LearnerPrograms, ModelState
+from unimas_jax.worker.generation import GenerationPrograms
+from unimas_jax.worker.programs import ModelState, Program
+from unimas_jax.worker.training import TrainingPrograms
 
-MakeLearner = Callable[[TransformerConfig, ModelSpec, Mesh], LearnerPrograms]
+RANDOM = 'random'
+"""Value of `ModelSpec.weights` that asks for random ones."""
 
 
 class DeviceModel:
     """A model on the devices; every process of its host group has one.
 
+    Building one launches programs: do it on the launching thread, and in the same order
+    on every process.
+
     Args:
         name: The model's name.
-        spec: Its specification.
-        config: Its architecture.
-        mesh: Its devices.
-        learner: The learner's programs; None for a model that is never trained.
+        spec: Its specification; `weights` and `tokenizer` are folders.
+        seed: Of the run.
+        devices: The chips of its mesh, in order.
+        num_adapters: Adapters of the model.
+        num_stop_ids: The most stop ids of a request.
+        is_trained: Whether it has a learner.
     """
 
     def __init__(
@@ -33,19 +49,150 @@ class DeviceModel:
         name: str,
         spec: ModelSpec,
         *,
-        config: TransformerConfig,
-        mesh: Mesh,
-        learner: LearnerPrograms | None,
+        seed: int,
+        devices: Sequence[jax.Device],
+        num_adapters: int,
+        num_stop_ids: int,
+        is_trained: bool,
     ):
-        self.name, self.spec, self.config, self.mesh = name, spec, config, mesh
+        self.name, self.spec = name, spec
+        self.config = architecture(spec)
+        self.mesh = sharding.make_mesh(
+            devices, spec.mesh.data, spec.mesh.fsdp, spec.mesh.tensor
+        )
         self.state = ModelState()
-        self._programs = [] if learner is None else list(learner.programs())
-        self._table = {} if learner is None else dict(learner.table())
+        params, self.fallbacks = initial_params(
+            name,
+            spec,
+            self.config,
+            self.mesh,
+            seed=seed,
+            num_adapters=num_adapters,
+            value_head=is_trained and spec.ppo.critic == 'head',
+        )
+        self._generation = GenerationPrograms(
+            self.config,
+            spec,
+            self.mesh,
+            seed=seed,
+            num_adapters=num_adapters,
+            num_stop_ids=num_stop_ids,
+        )
+        self._learner = None
+        self._table = dict(self._generation.table())
+        if is_trained:
+            self._learner = TrainingPrograms(self.config, spec, self.mesh)
+            self.state.train = self._learner.init_state(params)
+            params = self.state.train.params
+            self._table |= self._learner.table()
+        self._generation.allocate(self.state, params)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the model has a learner."""
+        return self._learner is not None
+
+    def programs(self) -> list[Program]:
+        """Every program of the model."""
+        learner = () if self._learner is None else self._learner.programs()
+        return [*self._generation.programs(), *learner]
+
+    def compile_all(self) -> list[tuple[str, float]]:
+        """Compile every program; return names and seconds."""
+        return [(program.name, program.compile()) for program in self.programs()]
 
     def run(self, name: str, args: Mapping[str, Argument]) -> Outputs:
         """Launch the entry `name` of the table; on the launching thread only."""
         return self._table[name](self.state, args)
 
-    def compile_all(self) -> list[tuple[str, float]]:
-        """Compile every program; return names and seconds."""
-        return [(program.name, program.compile()) for program in self._programs]
+
+def architecture(spec: ModelSpec) -> TransformerConfig:
+    """Return the architecture of a model.
+
+    Raises:
+        SpecError: The zoo, or the folder, does not have it.
+    """
+    if spec.weights == RANDOM:
+        return zoo.config(spec.architecture)
+    return hf.read_config(spec.weights)
+
+
+def initial_params(
+    name: str,
+    spec: ModelSpec,
+    config: TransformerConfig,
+    mesh: Mesh,
+    *,
+    seed: int,
+    num_adapters: int,
+    value_head: bool,
+) -> tuple[Params, dict[str, str]]:
+    """Create or load the float32 parameters, born sharded.
+
+    Random parts depend on the seed and the model's name only.
+
+    Args:
+        name: The model's name.
+        spec: Says where the weights come from.
+        config: The architecture.
+        mesh: The devices.
+        seed: Of the run.
+        num_adapters: Adapters to create.
+        value_head: Whether to create a value head.
+
+    Returns:
+        The parameters in the train layout; and the logical axes that the mesh cannot
+        split, with reasons.
+    """
+    options = {
+        'num_adapters': num_adapters,
+        'adapter_rank': spec.adapters.rank if spec.adapters else 0,
+        'value_head': value_head,
+    }
+    make = functools.partial(transformer.init_params, config, **options)
+    axes = transformer.logical_axes(config, **options)
+    key = init_key(seed, name)
+    shapes = jax.eval_shape(make, key)
+    placed = sharding.shardings(axes, shapes, mesh, sharding.RULES_TRAIN)
+    fallbacks = sharding.fallbacks(axes, shapes, mesh, sharding.RULES_TRAIN)
+    if spec.weights == RANDOM:
+        return jax.jit(make, out_shardings=placed)(key), fallbacks
+    _, base = hf.load(spec.weights, shardings=placed['base'])
+    rest = ('adapters', 'heads')
+    made = jax.jit(
+        lambda key: {part: make(key)[part] for part in rest},
+        out_shardings={part: placed[part] for part in rest},
+    )(key)
+    return {'base': base, **made}, fallbacks
+
+
+def init_key(seed: int, name: str) -> jax.Array:
+    """Return the key of a model's random weights."""
+    digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
+    root = jax.random.key(seed, impl='threefry2x32')
+    return jax.random.fold_in(root, int.from_bytes(digest, 'little'))
+
+
+def export(model: DeviceModel, folder: str, *, writes: bool) -> None:
+    """Write a model as a Hugging Face folder; every process of its group takes part.
+
+    Args:
+        model: A trained model without adapters.
+        folder: Must not exist.
+        writes: Whether this process is the one that writes.
+
+    Raises:
+        SpecError: The model has adapters or is never trained, or the folder exists.
+    """
+    require(
+        model.spec.adapters is None and model.is_trained,
+        'export of model',
+        model.name,
+        'only a trained model without adapters has weights of its own to export.',
+    )
+    base: Any = model.state.train.params['base']
+    if not jax.tree.leaves(base)[0].is_fully_addressable:
+        base = multihost_utils.process_allgather(base, tiled=True)
+    if writes:
+        source = None if model.spec.weights == RANDOM else model.spec.weights
+        hf.export(folder, {'base': base}, model.config, source_folder=source)

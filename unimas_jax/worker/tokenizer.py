@@ -27,8 +27,8 @@ _MARK = 'unimasplaceholder{}x'
 """Stands for a message's content while a template is rendered."""
 
 
-class PromptTooLong(ValueError):
-    """A prompt does not fit although everything that may be cut is cut."""
+class PromptUnfit(ValueError):
+    """A prompt that is empty, or too long with everything cut that may be."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,8 @@ class PromptTokenizer:
     def __init__(self, folder: str, *, weights_folder: str = ''):
         if not (pathlib.Path(folder) / 'tokenizer.json').is_file():
             raise SpecError(
-                f'ModelSpec.tokenizer is {folder!r}: it holds no tokenizer.json; name a '
-                'folder with a fast tokenizer.'
+                f'ModelSpec.tokenizer is {folder!r}: it holds no tokenizer.json; name '
+                'a folder with a fast tokenizer.'
             )
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(
             folder, local_files_only=True
@@ -93,7 +93,7 @@ class PromptTokenizer:
             limit: Tokens to which the prompt is cut, at least 1.
 
         Raises:
-            PromptTooLong: The sections that may not be cut are too long already.
+            PromptUnfit: It is empty, or the sections that may not be cut are too long.
         """
         return self._fit(segments, self._frame(_speakers(segments)), limit)
 
@@ -108,7 +108,7 @@ class PromptTokenizer:
             limit: Tokens to which the suffix is cut, at least 1.
 
         Raises:
-            PromptTooLong: The sections that may not be cut are too long already.
+            PromptUnfit: It is empty, or the sections that may not be cut are too long.
         """
         if not self._has_template:
             return self._fit(segments, [[] for _ in range(len(segments) + 1)], limit)
@@ -151,11 +151,13 @@ class PromptTokenizer:
                 cuts[index] = count
                 total -= count
         if total > limit:
-            raise PromptTooLong(
+            raise PromptUnfit(
                 f'the prompt needs {total} tokens with everything cut that may be, and '
                 f'its limit is {limit}: raise prompt_tokens, or give a section a '
                 'priority so that it can be cut.'
             )
+        if total == 0:
+            raise PromptUnfit('the prompt is empty: give a section some text.')
         ids = list(frame[0])
         for text, literal in zip(texts, frame[1:], strict=True):
             ids += text + literal
@@ -184,9 +186,9 @@ class PromptTokenizer:
             literal, found, rest = rest.partition(_MARK.format(index))
             if not found:
                 raise SpecError(
-                    f'ModelSpec.tokenizer is {self._tokenizer.name_or_path!r}: its chat '
-                    f'template leaves out a message of {list(speakers)}; use speakers '
-                    'that it knows.'
+                    f'ModelSpec.tokenizer is {self._tokenizer.name_or_path!r}: its '
+                    f'chat template leaves out a message of {list(speakers)}; use '
+                    'speakers that it knows.'
                 )
             frame.append(self._encode_literal(literal))
         return [*frame, self._encode_literal(rest)]
