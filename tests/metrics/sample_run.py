@@ -4,6 +4,7 @@ import math
 
 from unimas_jax.metrics import traces
 from unimas_jax.metrics.run_folder import RunFolder
+from unimas_jax.protocol import Passage
 from unimas_jax.trace import Credit, Invocation, Key, Leaf, Query, Trace, TraceGroup
 
 NASTY = '</pre><script>alert("1")</script> & \x1b]0;owned\x07 \ud800 end'
@@ -71,7 +72,8 @@ def make_trace(query, reward):
             name='retrieve',
             status='ok',
             parents=(plan,),
-            value=tuple({'title': f'T{n}', 'text': 'word ' * 400} for n in range(4)),
+            value=tuple(Passage(title=f'T{n}', text='word ' * 400) for n in range(4)),
+            text='(Passage(title=',
             attempts=2,
         ),
         Invocation(

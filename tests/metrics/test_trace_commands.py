@@ -55,6 +55,7 @@ def test_show_tells_who_said_what_and_what_it_earned(unimas, run_dir):
         '│   │     </pre><script>alert("1")</script> & �]0;owned� � end',
     ]
     assert '│   └── #2 retrieve  branch 2, reads #1  ok  0.00 s, 2 attempts' in lines
+    assert any(line.startswith('│         [T0] word word') for line in lines)
     assert '└── turn 2' in lines
     assert (
         '    └── #3 answer  shared, reads #1 #2  illegal: no <final_answer>  '

@@ -11,7 +11,8 @@ from typing import Any
 
 from etils import epath
 
-from unimas_jax.metrics import traces
+from unimas_jax.metrics import plain_json, traces
+from unimas_jax.protocol import Passage
 from unimas_jax.trace import Credit, Invocation, Trace
 
 
@@ -101,16 +102,22 @@ def cost(invocation: Invocation) -> str:
 
 
 def said(invocation: Invocation) -> str:
-    """Return what a call gave: a role's words, a tool's result."""
-    return invocation.text or as_text(invocation.value)
+    """Return what a call gave: a role's words, a tool's whole result."""
+    if invocation.kind == 'tool' and invocation.value is not None:
+        return as_text(invocation.value)
+    return invocation.text
 
 
 def as_text(value: Any) -> str:
-    """Return a plain value on as few lines as it needs."""
+    """Return a value of a state as people read it: passages and texts as lines."""
     if value is None:
         return ''
     if isinstance(value, str):
         return value
+    if isinstance(value, Passage):
+        return f'[{value.title}] {value.text}' if value.title else value.text
+    if isinstance(value, tuple) and any(isinstance(item, Passage) for item in value):
+        return '\n'.join(map(as_text, value))
     return json.dumps(value, ensure_ascii=False, default=_as_json)
 
 
@@ -134,5 +141,11 @@ def ranking(path: epath.Path) -> list[int]:
 
 
 def _as_json(value: Any) -> Any:
-    assert isinstance(value, Mapping), f'{type(value).__name__} in a trace'
-    return dict(value)
+    """Return what JSON has no word for as something near."""
+    if isinstance(value, Mapping):
+        return {str(name): item for name, item in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(value, key=repr)
+    if dataclasses.is_dataclass(value):
+        return plain_json.field_values(value)
+    return str(value)

@@ -2,9 +2,8 @@
 
 The first line is `{"traces": n}`; each other line is `{"trace": ..., "credits": [...]}`
 with the fields of `unimas_jax.trace`, those at their default left out. A key is the
-array of its seven parts. Workflow states hold no lists, so that every array reads as a
-tuple; numbers, strings, booleans, None and mappings with string keys read as written.
-Not-a-number and infinities are written as Python's `json` does (`NaN`, `Infinity`).
+array of its seven parts; values of states are written as `plain_json` says. What is
+read equals what was written, but that lists have become tuples.
 """
 
 import collections
@@ -17,9 +16,14 @@ from typing import Any
 import zstandard
 from etils import epath
 
+from unimas_jax.metrics import plain_json
 from unimas_jax.metrics.run_folder import write_whole
+from unimas_jax.protocol import Passage
 from unimas_jax.specs import SpecError
 from unimas_jax.trace import Credit, Invocation, Key, Leaf, Query, Trace, TraceGroup
+
+OWN_TYPES = (Passage,)
+"""Types that are always read as such."""
 
 
 def write(
@@ -33,7 +37,7 @@ def write(
         credits: What their invocations earned, in any order.
 
     Raises:
-        SpecError: A state or a tool's result holds something that is not plain.
+        SpecError: A query or a state holds something that has no place there.
     """
     of_trace = collections.defaultdict(list)
     for credit in credits:
@@ -51,11 +55,15 @@ def write(
     write_whole(path, content.getvalue())
 
 
-def read(path: epath.Path) -> Iterator[tuple[Trace, tuple[Credit, ...]]]:
+def read(
+    path: epath.Path, *, types: Sequence[type] = ()
+) -> Iterator[tuple[Trace, tuple[Credit, ...]]]:
     """Yield traces and their credits, one at a time.
 
     Args:
         path: What `write` has written.
+        types: Frozen dataclasses, enumerations and named tuples in the states of the
+            workflow; those that are left out read as a mapping of their fields.
 
     Yields:
         A trace, and the credits of its invocations in the order they were given.
@@ -63,12 +71,13 @@ def read(path: epath.Path) -> Iterator[tuple[Trace, tuple[Credit, ...]]]:
     Raises:
         SpecError: The file is missing, cut short, or not such a file.
     """
+    known = {plain_json.type_name(kind): kind for kind in (*OWN_TYPES, *types)}
     lines = _lines(path)
     expected = _header(path, next(lines, ''))
     number = 0
     for number, line in enumerate(lines, start=1):
         try:
-            yield from_json(json.loads(line))
+            yield from_json(json.loads(line), known)
         except (ValueError, TypeError, KeyError) as error:
             raise SpecError(
                 f'{path} line {number + 1} is {line[:40]!r}: it is not a trace '
@@ -94,7 +103,7 @@ def to_json(trace: Trace, credits: Sequence[Credit]) -> dict[str, Any]:
     """Return one line of a file as plain JSON values.
 
     Raises:
-        SpecError: A state or a tool's result holds something that is not plain.
+        SpecError: A query or a state holds something that has no place there.
     """
     where = f'trace {trace.query_key!r} sample {trace.sample}'
     return {
@@ -103,13 +112,16 @@ def to_json(trace: Trace, credits: Sequence[Credit]) -> dict[str, Any]:
     }
 
 
-def from_json(line: Mapping[str, Any]) -> tuple[Trace, tuple[Credit, ...]]:
-    """Return what `to_json` was given."""
-    values = _tuples(line['trace'])
+def from_json(
+    line: Mapping[str, Any], types: Mapping[str, type]
+) -> tuple[Trace, tuple[Credit, ...]]:
+    """Return what `to_json` was given; for `types` see `plain_json.decode`."""
+    values = _decoded(line['trace'], types)
     values['query'] = Query(**values['query'])
     values['invocations'] = tuple(_invocation(i) for i in values['invocations'])
     values['leaves'] = tuple(Leaf(**leaf) for leaf in values['leaves'])
-    return Trace(**values), tuple(_credit(_tuples(c)) for c in line['credits'])
+    credits = tuple(_credit(_decoded(c, types)) for c in line['credits'])
+    return Trace(**values), credits
 
 
 def _lines(path: epath.Path) -> Iterator[str]:
@@ -138,43 +150,31 @@ def _fields(instance: Any, where: str) -> dict[str, Any]:
         made = field.default_factory is not dataclasses.MISSING and not value
         if value is field.default or made:
             continue
-        plain[field.name] = _plain(value, f'{where}.{field.name}')
+        plain[field.name] = _encoded(value, f'{where}.{field.name}')
     return plain
 
 
-def _plain(value: Any, where: str) -> Any:
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, Mapping):
-        for name in value:
-            if not isinstance(name, str):
-                raise SpecError(f'{where} has the key {name!r}: keys must be strings.')
-        return {name: _plain(item, f'{where}.{name}') for name, item in value.items()}
+def _encoded(value: Any, where: str) -> Any:
+    """Return a field, which may hold parts of a trace."""
+    if isinstance(value, Key):
+        return plain_json.encode(tuple(value), where)
     if isinstance(value, Invocation):
         return _fields(value, f'{where}.{value.key.node}')
-    if isinstance(value, (tuple, list)):
-        return [_plain(item, f'{where}[{i}]') for i, item in enumerate(value)]
     if isinstance(value, (Query, Leaf)):
         return _fields(value, where)
-    raise SpecError(
-        f'{where} is a {type(value).__name__}: states and results of tools hold '
-        'strings, numbers, booleans, None, tuples and mappings; convert it.'
-    )
+    if type(value) is tuple:
+        return [_encoded(item, f'{where}[{i}]') for i, item in enumerate(value)]
+    return plain_json.encode(value, where)
 
 
-def _tuples(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_tuples(item) for item in value)
-    if isinstance(value, dict):
-        return {name: _tuples(item) for name, item in value.items()}
-    return value
+def _decoded(values: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
+    return {name: plain_json.decode(item, types) for name, item in values.items()}
 
 
-def _invocation(values: dict[str, Any]) -> Invocation:
-    key = Key(*values.pop('key'))
-    parents = tuple(Key(*parent) for parent in values.pop('parents', ()))
-    return Invocation(key=key, parents=parents, **values)
+def _invocation(values: Mapping[str, Any]) -> Invocation:
+    parents = tuple(Key(*parent) for parent in values.get('parents', ()))
+    return Invocation(**{**values, 'key': Key(*values['key']), 'parents': parents})
 
 
-def _credit(values: dict[str, Any]) -> Credit:
-    return Credit(key=Key(*values.pop('key')), **values)
+def _credit(values: Mapping[str, Any]) -> Credit:
+    return Credit(**{**values, 'key': Key(*values['key'])})
