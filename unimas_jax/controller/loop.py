@@ -15,6 +15,7 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from unimas_jax.controller import evaluate
 from unimas_jax.controller.backend import Backend, WorkerLost
@@ -88,7 +89,8 @@ async def train(
     run = Training(experiment, backend, folder, options, endpoints=endpoints or {})
     run.prepare()
     stop = StopRequest()
-    async with started(experiment, backend, options.data_dir):
+    async with started(experiment, backend, options.data_dir) as report:
+        run.note_start(report)
         # Not earlier: a runtime may install handlers of its own when it starts.
         with stop.listening():
             while True:
@@ -150,6 +152,15 @@ class Training:
         self._folder.write_config(self._options.config)
         self._folder.write_versions()
         self._progress = self._show(position)
+
+    def note_start(self, report: Mapping[str, Any]) -> None:
+        """Show what was compiled and what could not be sharded as asked."""
+        seconds = sum(seconds for *_, seconds in report['programs'])
+        self._progress.note(
+            f'{len(report["programs"])} programs compiled in {seconds:.1f} s'
+        )
+        for line in report['sharding_fallbacks']:
+            self._progress.note(line)
 
     def note_loss(self, lost: WorkerLost) -> None:
         """Count a lost worker.

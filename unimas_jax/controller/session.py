@@ -1,7 +1,10 @@
-"""What training and evaluation share: models and tools running, data loaded."""
+"""What is done with an experiment beside training it, and what both share."""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from etils import epath
 
 from unimas_jax.controller import evaluate
 from unimas_jax.controller.backend import Backend
@@ -16,16 +19,19 @@ from unimas_jax.trace import Query
 
 @contextlib.asynccontextmanager
 async def started(
-    experiment: Experiment, backend: Backend, data_dir: str
-) -> AsyncIterator[None]:
-    """Start tools, then models; stop both at the end, whatever happens."""
+    experiment: Experiment, backend: Backend, data_dir: str, *, with_tools: bool = True
+) -> AsyncIterator[dict[str, Any]]:
+    """Start tools, then models; stop both at the end, whatever happens.
+
+    Yields:
+        What `Backend.start` returned.
+    """
     async with contextlib.AsyncExitStack() as cleanup:
-        for tool in experiment.tools.values():
+        for tool in experiment.tools.values() if with_tools else ():
             await tool.start(data_dir)
             cleanup.push_async_callback(tool.stop)
         cleanup.push_async_callback(backend.stop)
-        await backend.start()
-        yield
+        yield await backend.start()
 
 
 def load(experiment: Experiment, split: str, data_dir: str) -> Sequence[Query]:
@@ -63,21 +69,14 @@ async def evaluate_run(
     Raises:
         SpecError: There is no such checkpoint, or the data cannot be used.
     """
-    checkpoints = Checkpoints(
-        str(folder.checkpoints),
-        models=experiment.mapping.models,
-        keep=experiment.keep_checkpoints,
-        config='',
-    )
-    steps = checkpoints.steps()
-    if step is not None and step not in steps:
-        raise SpecError(f'--step is {step}: the run has checkpoints of steps {steps}.')
+    checkpoint = _checkpoint(experiment, folder, step)
     queries = {split: load(experiment, split, data_dir) for split in splits}
     spec, metrics = experiment.evaluation, {}
     async with started(experiment, backend, data_dir):
-        if steps:
-            step = steps[-1] if step is None else step
-            await backend.restore(str(checkpoints.path(step)), step)
+        step = 0
+        if checkpoint is not None:
+            step, path = checkpoint
+            await backend.restore(path, step)
         router = Router(backend, experiment.mapping, endpoints=endpoints or {})
         async with router:
             episodes = Episodes(experiment, router, experiment.tools)
@@ -90,9 +89,62 @@ async def evaluate_run(
                     split=split,
                     spec=spec,
                     score=experiment.reward.score,
-                    step=step or 0,
+                    step=step,
                     seed=experiment.seed,
                 )
                 metrics |= evaluation.metrics
-                traces.write(folder.trace_path(step or 0, split), evaluation.groups)
+                traces.write(folder.trace_path(step, split), evaluation.groups)
     return metrics
+
+
+async def export_run(
+    experiment: Experiment,
+    backend: Backend,
+    folder: RunFolder,
+    *,
+    export_dir: str,
+    step: int | None = None,
+) -> list[str]:
+    """Write every model of a checkpoint as a Hugging Face folder.
+
+    Args:
+        experiment: The run's experiment.
+        backend: Runs the models; started and stopped here.
+        folder: The run folder.
+        export_dir: A folder for each model is made below it.
+        step: Which checkpoint; None takes the newest.
+
+    Returns:
+        The folders that were written.
+
+    Raises:
+        SpecError: There is no such checkpoint.
+    """
+    checkpoint = _checkpoint(experiment, folder, step)
+    require(checkpoint is not None, 'RUN_DIR', str(folder.root), 'no checkpoint here.')
+    step, path = checkpoint
+    written = []
+    async with started(experiment, backend, data_dir='', with_tools=False):
+        await backend.restore(path, step)
+        for model in experiment.mapping.models:
+            written.append(str(epath.Path(export_dir) / model))
+            await backend.export(model, written[-1])
+    return written
+
+
+def _checkpoint(
+    experiment: Experiment, folder: RunFolder, step: int | None
+) -> tuple[int, str] | None:
+    """Return step and folder of a checkpoint; None takes the newest, if any."""
+    checkpoints = Checkpoints(
+        str(folder.checkpoints),
+        models=experiment.mapping.models,
+        keep=experiment.keep_checkpoints,
+        config='',
+    )
+    steps = checkpoints.steps()
+    if step is None:
+        step = steps[-1] if steps else None
+    elif step not in steps:
+        raise SpecError(f'--step is {step}: the run has checkpoints of steps {steps}.')
+    return None if step is None else (step, str(checkpoints.path(step)))

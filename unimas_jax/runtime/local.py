@@ -26,6 +26,7 @@ class LocalRuntime:
     Args:
         models: Specifications by name.
         roles: Roles by model name.
+        frozen: Roles that are not trained on.
         seed: Of the run.
         make_worker: Builds the worker; tests give a scripted one.
     """
@@ -35,18 +36,25 @@ class LocalRuntime:
         models: Mapping[str, ModelSpec],
         roles: Mapping[str, tuple[str, ...]],
         *,
+        frozen: Sequence[str] = (),
         seed: int,
         make_worker: Callable[..., Any] = Worker,
     ):
         self._make_worker = functools.partial(
-            make_worker, models, seed=seed, roles=roles
+            make_worker, models, seed=seed, roles=roles, frozen=frozen
         )
         self._worker: Any = None
 
     @classmethod
     def for_experiment(cls, experiment: Experiment) -> 'LocalRuntime':
         """Return the runtime of an experiment whose `models` are filled in."""
-        return cls(experiment.models, experiment.groups, seed=experiment.seed)
+        return cls(
+            experiment.models,
+            experiment.groups,
+            # A warm start trains every role, frozen ones too.
+            frozen=() if experiment.sft else experiment.frozen,
+            seed=experiment.seed,
+        )
 
     @property
     def groups(self) -> tuple[str, ...]:
