@@ -32,6 +32,8 @@ from unimas_jax.specs.workflow import (
     RoleNode,
     ToolNode,
     WorkflowSpec,
+    graphs_in,
+    writes_of,
 )
 
 __all__ = [
@@ -67,6 +69,8 @@ __all__ = [
     'ToolNode',
     'WorkflowSpec',
     'check_types',
+    'graphs_in',
     'groups_of',
     'require',
+    'writes_of',
 ]

@@ -285,9 +285,8 @@ class JsonKey:
         )
 
     def sample(self) -> str:
-        """Return a legal reply."""
-        count = max(self.min_items, 1)
-        return json.dumps({self.key: [_JSON_SAMPLES[self.item]] * count})
+        """Return a legal reply, with as many items as may be."""
+        return json.dumps({self.key: [_JSON_SAMPLES[self.item]] * self.max_items})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
