@@ -34,6 +34,7 @@ def make_run(path, *, steps=8):
             'system/tokens_per_second': 1500.0 + step,
             'time/rollout': 2.5,
             'time/update': 1.5,
+            'time/step': 4.0,
             'my/<own>': 1.0,
         }
         folder.append_metrics(

@@ -47,6 +47,21 @@ def test_the_page_needs_nothing_but_itself(tree, page):
     assert 'prefers-color-scheme: dark' in style
 
 
+def test_the_head_tells_steps_and_time(tree):
+    about = text_of(tree.find('.//header'))
+    assert about.startswith('my_run 8 steps · 32s · ')
+
+
+def test_tiles_compare_the_ends_of_the_run(tree):
+    tiles = [text_of(tile) for tile in tree.iterfind(".//div[@class='tile']")]
+    assert tiles == [
+        'dev score 0.100 → 0.600',
+        'training score 0.100 → 0.800',
+        'legality 0.900 → 0.900',
+        'tokens/s, median 1,504',
+    ]
+
+
 def test_curves_that_the_run_has_are_drawn_in_order(tree):
     titles = [text_of(h) for h in tree.iterfind(".//div[@class='card']/h3")]
     assert titles == [
@@ -101,7 +116,7 @@ def test_every_metric_is_listed_and_unknown_ones_under_other(tree):
     [table] = [t for t in tree.iter('table') if 'least' in text_of(t)]
     rows = [text_of(row) for row in table.iterfind('tbody/tr')]
     assert rows[-2:] == ['Other', 'my/<own> 1 1 1 1']
-    assert len(rows) == 22 + 7
+    assert len(rows) == 23 + 7
 
 
 def test_configuration_and_versions_are_kept(tree):

@@ -55,7 +55,10 @@ def _header(folder: RunFolder, steps: Steps) -> str:
     packages = versions.get('packages', {})
     about = [f'{max(steps, default=0)} steps']
     seconds = sum(
-        sum(names.select(metrics, names.PHASE).values()) for metrics in steps.values()
+        value
+        for metrics in steps.values()
+        for phase, value in names.select(metrics, names.PHASE).items()
+        if phase != 'step'  # The whole, where phases are its parts.
     )
     if seconds:
         about.append(duration(seconds))
