@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,19 +11,24 @@ from etils import epath
 from unimas_jax.protocol import Passage
 from unimas_jax.specs import SpecError, check_types, require
 
+_LABELLED = re.compile(
+    r'\s*(?:(?P<id>\S+)\s+)?Title:\s*(?P<title>.*?)\s*Text:\s*(?P<text>.*)', re.DOTALL
+)
+
 
 def from_document(document: Any) -> Passage:
     """Return the passage that a corpus row or a server's document holds.
 
     A document is a string, or a mapping with `contents`, `text`, `document` or
     `content`, and maybe `title`, `id`, `score`. Where no title stands apart, a first
-    line in double quotes is it.
+    line in double quotes is it; in a string also `[id] Title: ... Text: ...`.
 
     Raises:
         ValueError: There is no text.
     """
     if isinstance(document, str):
-        document = {'contents': document}
+        labelled = _LABELLED.fullmatch(document)
+        document = labelled.groupdict('') if labelled else {'contents': document}
     if not isinstance(document, Mapping):
         raise ValueError(f'a document is {type(document).__name__}, not text or object')
     inner = document.get('document')
