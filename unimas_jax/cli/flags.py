@@ -1,8 +1,12 @@
 """Flags that several subcommands share, and what they mean."""
 
 import argparse
+import os
 
 from unimas_jax import config
+from unimas_jax.controller.backend import Backend
+from unimas_jax.runtime import ray_runtime
+from unimas_jax.specs import require
 
 
 def add_experiment_flags(parser: argparse.ArgumentParser) -> None:
@@ -65,3 +69,22 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
 def load(args: argparse.Namespace) -> config.Loaded:
     """Load the experiment that the flags name."""
     return config.load(args.gin_file, args.gin_bindings)
+
+
+def open_backend(args: argparse.Namespace, loaded: config.Loaded) -> Backend:
+    """Return the runtime that the flags name, not yet started."""
+    for name in ('hosts', 'cpu_devices'):
+        value = getattr(args, name)
+        require(value >= 0, f'--{name}', value, 'use 0 or more.')
+    if args.runtime == 'ray':
+        return ray_runtime.RayRuntime.for_experiment(
+            loaded.experiment, num_hosts=args.hosts, cpu_devices=args.cpu_devices
+        )
+    require(args.hosts <= 1, '--hosts', args.hosts, 'runtime local has one host.')
+    if args.cpu_devices:
+        os.environ['JAX_PLATFORMS'] = 'cpu'
+        os.environ['JAX_NUM_CPU_DEVICES'] = str(args.cpu_devices)
+    # Here because it loads jax, which a driver of other processes must not.
+    from unimas_jax.runtime import local
+
+    return local.LocalRuntime.for_experiment(loaded.experiment)
