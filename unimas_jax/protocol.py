@@ -171,7 +171,11 @@ class Session(Protocol):
 
 
 class Tool(Protocol):
-    """A tool of an experiment: small, picklable, built by a gin file."""
+    """A tool of an experiment: small, picklable, built by a gin file.
+
+    It may also have `sample()`, which returns what a result looks like; `unimas check`
+    tries the workflow's functions on it.
+    """
 
     async def start(self, data_dir: str) -> None:
         """Load indexes and check endpoints, once for each run.

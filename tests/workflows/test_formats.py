@@ -14,7 +14,9 @@ CALLS = formats.WithTools(
     answer=formats.Tag(name='a'),
     calls=(
         formats.CallTag(name='s', tool='search', argument='query'),
-        formats.CallTag(name='run', tool='python'),
+        formats.CallTag(
+            name='run', tool='python', arguments={'code': 'str', 'limit': 'int'}
+        ),
     ),
 )
 ALL = {
@@ -157,7 +159,15 @@ def test_a_tool_call_is_read():
     assert CALLS.tool_call('let me <s>who?</s>') == ('search', {'query': 'who?'})
     call = CALLS.tool_call('<run>{"code": "1", "limit": 2}</run>')
     assert call == ('python', {'code': '1', 'limit': 2})
-    for text in ('<s>x</s><run>{}</run>', '<s>x', '<run>x</run>', '<s>x</s><s>y</s>'):
+    malformed = (
+        '<s>x</s><run>{}</run>',
+        '<s>x',
+        '<run>x</run>',
+        '<run>{"code": "1"}</run>',
+        '<run>{"code": "1", "limit": "2"}</run>',
+        '<s>x</s><s>y</s>',
+    )
+    for text in malformed:
         with pytest.raises(FormatError):
             CALLS.tool_call(text)
     assert CALLS.render_result('search', 3) == '<result>\n3\n</result>\n'
@@ -188,7 +198,8 @@ def test_generated_tool_calls_give_a_call_or_a_format_error():
         lambda: formats.Choice(name='a', options=()),
         lambda: formats.JsonKey(key='q', max_items=0),
         lambda: formats.JsonObject(keys={}),
-        lambda: formats.CallTag(name='s', tool='t', render=1),
+        lambda: formats.CallTag(name='s', tool='t', argument='q', render=1),
+        lambda: formats.CallTag(name='s', tool='t'),
     ],
 )
 def test_a_format_that_cannot_work_is_refused(build):

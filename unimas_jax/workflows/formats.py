@@ -14,7 +14,7 @@ must be there cannot be empty; prose around the answer is allowed.
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from unimas_jax.specs import check_types, require
@@ -369,21 +369,26 @@ class CallTag:
     Attributes:
         name: Of the tag.
         tool: The tool that it calls.
-        argument: The tool's argument that takes the content; empty if the content is
-            a JSON object of arguments.
+        argument: The tool's argument that takes the content as text.
+        arguments: Instead, names and types of the JSON object that the tag holds, which
+            are the tool's arguments.
         render: `(result) -> str`, what the role gets to read.
     """
 
     name: str
     tool: str
     argument: str = ''
-    render: Any = str
+    arguments: Mapping[str, Kind] = dataclasses.field(default_factory=dict)
+    render: Callable[[Any], str] = str
 
     def __post_init__(self):
         check_types(self)
         _check_names('CallTag.name', (self.name,))
         require(
-            callable(self.render), 'CallTag.render', self.render, 'give a function.'
+            bool(self.argument) != bool(self.arguments),
+            'CallTag.argument',
+            self.argument,
+            'give either one argument or a mapping of arguments.',
         )
 
 
@@ -423,7 +428,7 @@ class WithTools:
         content = parsing.tag_contents(text, (call.name,))[call.name]
         if call.argument:
             return ToolCall(call.tool, {call.argument: content})
-        return ToolCall(call.tool, parsing.json_object(content, None))
+        return ToolCall(call.tool, JsonObject(keys=call.arguments).parse(content))
 
     def render_result(self, tool: str, result: Any) -> str:
         """Return what the role reads of a tool's result, in `<result>` tags."""

@@ -111,8 +111,8 @@ def json_typed(value: Any, kind: str, where: str) -> str | int | float | bool:
     raise FormatError(f'{where!r} holds no {kind}')
 
 
-def json_object(text: str, keys: tuple[str, ...] | None) -> dict[str, Any]:
-    """Return the one JSON object of a text, with exactly these keys (None: any)."""
+def json_object(text: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    """Return the one JSON object of a text, with exactly these keys."""
     start = text.find('{')
     if start < 0:
         raise FormatError('no JSON object')
@@ -127,7 +127,7 @@ def json_object(text: str, keys: tuple[str, ...] | None) -> dict[str, Any]:
         raise FormatError(f'no JSON object: {error}') from error
     if '{' in text[end:] or '}' in text[end:]:
         raise FormatError('more than one JSON object')
-    if keys is not None and set(found) != set(keys):
+    if set(found) != set(keys):
         raise FormatError(
             f'the JSON object has the keys {list(found)}, not {list(keys)}'
         )
