@@ -5,6 +5,7 @@ schedule is host arithmetic, and PPO and the supervised warm start share one pro
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -17,8 +18,11 @@ from unimas_jax.specs import OptimizerSpec
 SETTINGS = ('learning_rate', 'b1', 'b2', 'eps', 'weight_decay', 'max_grad_norm')
 """Names of the run-time numbers."""
 
-Settings = dict[str, Any]
-"""One float for each name in `SETTINGS`."""
+Settings = Mapping[str, Any]
+"""One number for each name in `SETTINGS`."""
+
+TINY = 1e-30
+"""Keeps the clipping of a zero gradient finite."""
 
 
 def learning_rate(spec: OptimizerSpec, step: int) -> float:
@@ -64,19 +68,20 @@ def trainable(params: Params, *, only_adapters: bool) -> Params:
     return {group: params[group] for group in groups}
 
 
-def init(tree: Params) -> optax.OptState:
+def init(tree: Params) -> optax.ScaleByAdamState:
     """Return zero moments, float32, for every leaf of a trainable tree."""
-    return _adam({name: 0.0 for name in SETTINGS}).init(tree)
+    zeros = lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), tree)
+    return optax.ScaleByAdamState(jnp.zeros((), jnp.int32), zeros(), zeros())
 
 
 def apply(
-    tree: Params, gradients: Params, state: optax.OptState, numbers: Settings
-) -> tuple[Params, optax.OptState, jax.Array]:
+    tree: Params, gradients: Params, state: optax.ScaleByAdamState, numbers: Settings
+) -> tuple[Params, optax.ScaleByAdamState, jax.Array]:
     """Take one step: clip by global norm, Adam, decoupled decay.
 
     Args:
         tree: Trainable parameters, float32.
-        gradients: Of the same structure.
+        gradients: Of the same structure, float32.
         state: From `init` or the last step.
         numbers: From `settings`; may be traced.
 
@@ -86,10 +91,17 @@ def apply(
     Source: Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101.
     """
     norm = optax.global_norm(gradients)
-    scale = jnp.minimum(1.0, numbers['max_grad_norm'] / jnp.maximum(norm, 1e-30))
+    scale = jnp.minimum(1.0, numbers['max_grad_norm'] / jnp.maximum(norm, TINY))
     clipped = jax.tree.map(lambda leaf: leaf * scale, gradients)
-    updates, state = _adam(numbers).update(clipped, state, tree)
-    return optax.apply_updates(tree, updates), state, norm
+    adam = optax.scale_by_adam(numbers['b1'], numbers['b2'], numbers['eps'])
+    directions, state = adam.update(clipped, state)
+
+    def move(leaf, direction, decays):
+        if decays:
+            direction = direction + numbers['weight_decay'] * leaf
+        return leaf - numbers['learning_rate'] * direction
+
+    return jax.tree.map(move, tree, directions, decay_mask(tree)), state, norm
 
 
 def decay_mask(tree: Params) -> Params:
@@ -100,11 +112,3 @@ def decay_mask(tree: Params) -> Params:
         return names[0] != 'heads' and names[-1] not in ('scale', 'bias')
 
     return jax.tree_util.tree_map_with_path(decays, tree)
-
-
-def _adam(numbers: Settings) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.scale_by_adam(numbers['b1'], numbers['b2'], numbers['eps']),
-        optax.add_decayed_weights(numbers['weight_decay'], mask=decay_mask),
-        optax.scale(-numbers['learning_rate']),
-    )
