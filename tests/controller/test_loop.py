@@ -8,12 +8,12 @@ import signal
 import pytest
 import scripted_backend
 import small_experiment
+from run_records import metrics_of, traces_of
 
 from unimas_jax import specs
 from unimas_jax.controller import loop
 from unimas_jax.controller.backend import WorkerLost
 from unimas_jax.controller.episodes import FailureRatioExceeded
-from unimas_jax.metrics import traces
 from unimas_jax.metrics.run_folder import RunFolder
 
 MODELS = {'draft': 'left', 'answer': 'right'}
@@ -33,26 +33,6 @@ def train(folder, experiment=None, *, options=None, **backend):
         )
     )
     return position, scripted
-
-
-def metrics_of(folder):
-    """Metrics by step, without those that depend on the machine."""
-    return {
-        step: {k: v for k, v in row.items() if not k.startswith(('time/', 'system/'))}
-        for step, row in RunFolder(folder).read_metrics().items()
-    }
-
-
-def traces_of(folder):
-    """Keys and texts by file."""
-    run_folder = RunFolder(folder)
-    return {
-        (step, split): [
-            [(call.key, call.text) for call in trace.invocations]
-            for trace, _ in traces.read(run_folder.trace_path(step, split))
-        ]
-        for step, split in run_folder.trace_files()
-    }
 
 
 @pytest.fixture(scope='module')

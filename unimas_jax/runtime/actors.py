@@ -69,8 +69,8 @@ class _Process:
     def join(self, coordinator: str) -> None:
         """Join the other processes of the group."""
         member = self._membership
-        self._host = importlib.import_module('unimas_jax.runtime.host')
-        self._host.join(
+        self._process = importlib.import_module('unimas_jax.runtime.process')
+        self._process.join(
             coordinator, rank=member.rank, size=member.size, chips=member.chips_per_host
         )
 
@@ -84,7 +84,7 @@ class _Process:
             seed=member.seed,
             roles=member.roles,
             frozen=member.frozen,
-            devices=self._host.devices(member.chips),
+            devices=self._process.devices(member.chips),
             **fields,
         )
 
@@ -94,7 +94,7 @@ class _Process:
         try:
             yield
         except jax_errors.JaxRuntimeError as error:
-            raise self._host.DeviceFailure(str(error)) from None
+            raise self._process.DeviceFailure(str(error)) from None
 
 
 @ray.remote(num_cpus=0, concurrency_groups={'submit': 1, 'collect': 1, 'watch': 1})
