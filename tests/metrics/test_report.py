@@ -145,7 +145,7 @@ def test_a_folder_without_a_run_gets_no_report(tmp_path):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason='needs chromium: apt-get install chromium')
-@pytest.mark.parametrize('width', [360, 1200])
+@pytest.mark.parametrize('width', [360, 768, 1200])
 def test_a_browser_shows_it_without_sideways_scrolling(page, tmp_path, width):
     """The page is framed at the width of a phone, with everything opened."""
     page = page.replace('<details', '<details open=""')
@@ -156,8 +156,11 @@ def test_a_browser_shows_it_without_sideways_scrolling(page, tmp_path, width):
         f'srcdoc="{framed}"></iframe><script>onload = () => {{'
         'const d = document.querySelector("iframe").contentDocument;'
         'const bars = [...d.querySelectorAll("svg")].map(s => s.clientHeight);'
+        'const tight = [...d.querySelectorAll(".tile")].filter('
+        't => t.scrollWidth > t.clientWidth);'
         'document.title = [d.documentElement.scrollWidth, bars.length,'
-        'Math.min(...bars), d.querySelectorAll("script").length].join(" ");}</script>',
+        'Math.min(...bars), d.querySelectorAll("script").length, tight.length]'
+        '.join(" ");}</script>',
         encoding='utf-8',
     )
     done = subprocess.run(
@@ -169,7 +172,7 @@ def test_a_browser_shows_it_without_sideways_scrolling(page, tmp_path, width):
         check=True,
     )
     numbers = re.search(r'<title>([\d ]+)</title>', done.stdout)[1]
-    content, charts, lowest, scripts = map(int, numbers.split())
+    content, charts, lowest, scripts, tight = map(int, numbers.split())
     assert content <= width
-    assert (charts, scripts) == (13, 0)
+    assert (charts, scripts, tight) == (13, 0, 0)
     assert lowest >= 120

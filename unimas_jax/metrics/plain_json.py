@@ -42,7 +42,8 @@ def encode(value: Any, where: str) -> Any:
     if isinstance(value, Mapping):
         return _encode_mapping(value, where)
     if isinstance(value, tuple) and hasattr(value, '_fields'):
-        return _encode_typed(value, value._asdict(), where)
+        named = dict(zip(value._fields, value, strict=True))
+        return _encode_typed(value, named, where)
     if isinstance(value, (tuple, list)):
         return [encode(item, f'{where}[{i}]') for i, item in enumerate(value)]
     if isinstance(value, (set, frozenset)):

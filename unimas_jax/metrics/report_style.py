@@ -40,7 +40,7 @@ p { margin: 4px 0; }
 }
 .tiles {
   display: grid; gap: 12px; margin-top: 20px;
-  grid-template-columns: repeat(auto-fill, minmax(min(100%, 160px), 1fr));
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 205px), 1fr));
 }
 .card, .tile {
   background: var(--card); border: 1px solid var(--line); border-radius: 10px;
@@ -104,6 +104,9 @@ code {
 }
 @media (max-width: 480px) {
   body { padding: 16px 10px 40px; }
+  .tiles { grid-template-columns: 1fr 1fr; }
+  .tile { padding: 12px 10px; }
+  .tile b { font-size: 1.05rem; }
   th, td { padding: 6px 4px; }
   table { font-size: 13px; }
   th, td .sub { font-size: 11.5px; }

@@ -3,7 +3,6 @@
 import hashlib
 import importlib
 import importlib.util
-import io
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -78,23 +77,21 @@ class _ObjectFactory:
         """Do nothing: a store has no folders."""
 
 
-class _ObjectFile(io.BytesIO):
+class _ObjectFile:
     """An event file that is written whole at each flush: stores know no append."""
 
     def __init__(self, path: epath.Path):
-        super().__init__()
         self._path = path
+        self._content = bytearray()
 
-    # `tensorboardX` syncs what has a `fileno` to disk; this has none.
-    fileno = property()
+    def write(self, content: bytes) -> None:
+        self._content += content
 
     def flush(self) -> None:
-        write_whole(self._path, self.getvalue())
+        write_whole(self._path, bytes(self._content))
 
     def close(self) -> None:
-        if not self.closed:
-            self.flush()
-        super().close()
+        self.flush()
 
 
 class WandbWriter:
