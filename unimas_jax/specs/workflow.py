@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
-from unimas_jax.specs.checks import check_types, require
+from unimas_jax.specs.checks import SpecError, check_types, require
 from unimas_jax.specs.roles import RoleSpec
 
 RESERVED_FIELDS = ('turn', 'last_turn', 'item_index', 'gold')
@@ -286,8 +286,18 @@ class WorkflowSpec:
         _check_graphs(where, self.graph, self.after)
 
     def role(self, name: str) -> RoleSpec:
-        """Return the role called `name`."""
-        return next(role for role in self.roles if role.name == name)
+        """Return the role called `name`.
+
+        Raises:
+            SpecError: There is none.
+        """
+        roles = {role.name: role for role in self.roles}
+        if name not in roles:
+            raise SpecError(
+                f'WorkflowSpec({self.name!r}) has no role {name!r}; there are '
+                f'{sorted(roles)}.'
+            )
+        return roles[name]
 
 
 def graphs_in(node: Any) -> tuple[Graph, ...]:
