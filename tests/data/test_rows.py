@@ -4,6 +4,8 @@ import pytest
 
 from unimas_jax.data import rows
 
+HOTPOT = {'question': 'q', 'answer': 'a', 'context': [['T', ['x']]]}
+
 
 def read(row, format):
     return rows.read(row, format, dataset='set', default_id='set-train-1')
@@ -78,6 +80,19 @@ def test_gold_is_not_among_the_fields_and_own_ids_are_kept():
 
 
 @pytest.mark.parametrize(
+    ('facts', 'hints'),
+    [
+        ([['T', 0], ['U', 1], ['T', 2]], {'supporting_titles': ('T', 'U')}),
+        ({'title': ['T', 'U'], 'sent_id': [0, 1]}, {'supporting_titles': ('T', 'U')}),
+        ([], {}),
+        (None, {}),
+    ],
+)
+def test_titles_of_supporting_facts_are_a_hint(facts, hints):
+    assert read(HOTPOT | {'supporting_facts': facts}, 'hotpotqa').hints == hints
+
+
+@pytest.mark.parametrize(
     ('format', 'row', 'reason'),
     [
         ('qa', 3, 'not an object'),
@@ -95,6 +110,8 @@ def test_gold_is_not_among_the_fields_and_own_ids_are_kept():
             {'question': 'q', 'answer': 'a', 'context': ['T']},
             'not a list of',
         ),
+        ('hotpotqa', {**HOTPOT, 'supporting_facts': ['T']}, 'supporting_facts is not'),
+        ('hotpotqa', {**HOTPOT, 'supporting_facts': 3}, 'supporting_facts is not'),
         ('verl', {'prompt': 'q', 'reward_model': {'ground_truth': 'a'}}, 'no question'),
         ('verl', {'question': 'q'}, 'no gold answer'),
         ('math', {'problem': 'p', 'answer': 'so\n#### '}, 'answer is empty'),

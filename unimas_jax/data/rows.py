@@ -12,15 +12,23 @@ formats that `JsonlSource` and `TfdsSource` accept by name.
 | math | problem | problem or question; answer, or what follows `####` in it |
 
 Gold answers are always a tuple of aliases, of at least one string that is not empty.
+HotpotQA's `supporting_facts` become the hint `supporting_titles`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from unimas_jax.trace import Query
 
 Row = Mapping[str, Any]
-Reader = Callable[[Row], tuple[dict[str, Any], tuple[str, ...]]]
+
+
+class Content(NamedTuple):
+    """What a row says; see the fields of `Query` with these names."""
+
+    fields: dict[str, Any]
+    gold: tuple[str, ...]
+    hints: dict[str, Any]
 
 
 class RowError(ValueError):
@@ -41,10 +49,8 @@ def read(row: Row, format: str, *, dataset: str, default_id: str) -> Query:
     """
     if not isinstance(row, Mapping):
         raise RowError('not an object')
-    fields, gold = READERS[format](row)
-    return Query(
-        id=_identity(row) or default_id, dataset=dataset, fields=fields, gold=gold
-    )
+    content = READERS[format](row)
+    return Query(id=_identity(row) or default_id, dataset=dataset, **content._asdict())
 
 
 def _identity(row: Row) -> str:
@@ -54,23 +60,40 @@ def _identity(row: Row) -> str:
     return ''
 
 
-def _qa(row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
-    return {'question': _text(row, 'question')}, _answers(row)
+def _qa(row: Row) -> Content:
+    return Content({'question': _text(row, 'question')}, _answers(row), {})
 
 
-def _hotpotqa(row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
-    fields, gold = _qa(row)
-    return fields | {'context': paragraphs(row)}, gold
+def _hotpotqa(row: Row) -> Content:
+    fields, gold, _ = _qa(row)
+    hints = {'supporting_titles': titles} if (titles := _supporting_titles(row)) else {}
+    return Content(fields | {'context': paragraphs(row)}, gold, hints)
 
 
-def _verl(row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _supporting_titles(row: Row) -> tuple[str, ...]:
+    """Return the titles of the paragraphs that hold the answer, each once."""
+    facts = row.get('supporting_facts')
+    if facts is None:
+        return ()
+    # Pairs of title and sentence, or the parallel lists of Hugging Face and TFDS.
+    titles = facts.get('title') if isinstance(facts, Mapping) else facts
+    if not _is_list(titles):
+        raise RowError('supporting_facts is not a list of [title, sentence]')
+    if not isinstance(facts, Mapping):
+        titles = [fact[0] if _is_list(fact) and fact else None for fact in titles]
+    if not all(isinstance(title, str) for title in titles):
+        raise RowError('supporting_facts is not a list of [title, sentence]')
+    return tuple(dict.fromkeys(titles))
+
+
+def _verl(row: Row) -> Content:
     graded = row.get('reward_model')
     truth = graded.get('ground_truth') if isinstance(graded, Mapping) else None
     if isinstance(truth, Mapping):
         truth = truth.get('target')
     gold = _answers(row) if truth is None else _aliases(truth, 'ground_truth')
     if 'question' in row:
-        return {'question': _text(row, 'question')}, gold
+        return Content({'question': _text(row, 'question')}, gold, {})
     prompt = row.get('prompt')
     spoken = prompt if isinstance(prompt, Sequence) else ()
     users = [
@@ -82,16 +105,16 @@ def _verl(row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
     ]
     if not users or not users[-1].strip():
         raise RowError('no question and no user message in prompt')
-    return {'question': users[-1].strip()}, gold
+    return Content({'question': users[-1].strip()}, gold, {})
 
 
-def _math(row: Row) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _math(row: Row) -> Content:
     problem = _text(row, 'problem' if 'problem' in row else 'question')
     finals = [answer.rsplit('####', 1)[-1] for answer in _answers(row)]
-    return {'problem': problem}, _aliases(finals, 'answer')
+    return Content({'problem': problem}, _aliases(finals, 'answer'), {})
 
 
-READERS: Mapping[str, Reader] = {
+READERS: Mapping[str, Callable[[Row], Content]] = {
     'qa': _qa,
     'hotpotqa': _hotpotqa,
     'nq': _qa,
