@@ -189,6 +189,7 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             '',
             'Norm of the whole gradient, before it is clipped.',
         ),
+        ('model/<model>/ppo/critic_grad_norm', '', '', '', 'The same, of the critic.'),
         ('model/<model>/ppo/learning_rate', '', '', '', 'Step size in force.'),
         (
             'role/<role>/loss_share',
@@ -207,7 +208,12 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ('role/<role>/mismatch_max', '', 'nats', 'lower', 'The largest difference.'),
         ('model/<model>/ppo/importance_weight', '', '', '', 'Mean weight for it.'),
         ('model/<model>/ppo/importance_truncated', '', 'share', '', 'At the cap.'),
-        ('model/<model>/sft/loss', '', 'nats', 'lower', 'Loss of the warm start.'),
+        ('role/<role>/kl_old', '', 'nats', '', 'How far an update moved a role.'),
+        ('role/<role>/clip_share', '', 'share', '', 'Clipped tokens of a role.'),
+        ('model/<model>/ppo/tokens', '', 'tokens', '', 'Trained on, prompts included.'),
+        ('model/<model>/ppo/rollouts', '', 'calls', '', 'Trained on.'),
+        ('model/<model>/sft/loss_first', '', 'nats', '', 'Warm start: first.'),
+        ('model/<model>/sft/loss', '', 'nats', 'lower', 'Warm start: last.'),
     ),
     'Speed': (
         (
@@ -217,9 +223,8 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             'higher',
             'Sampled tokens over the time of the rollout phase.',
         ),
-        ('model/<model>/tokens_per_second', '', 'tokens/s', 'higher', 'By model.'),
         (
-            'model/<model>/ppo/tokens_per_second',
+            'system/<model>/train_tokens_per_second',
             'Training speed',
             'tokens/s',
             'higher',

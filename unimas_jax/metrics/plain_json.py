@@ -41,9 +41,9 @@ def encode(value: Any, where: str) -> Any:
         return value
     if isinstance(value, Mapping):
         return _encode_mapping(value, where)
-    if isinstance(value, tuple) and hasattr(value, '_fields'):
-        named = dict(zip(value._fields, value, strict=True))
-        return _encode_typed(value, named, where)
+    names = getattr(value, '_fields', None)
+    if isinstance(value, tuple) and names is not None:
+        return _encode_typed(value, dict(zip(names, value, strict=True)), where)
     if isinstance(value, (tuple, list)):
         return [encode(item, f'{where}[{i}]') for i, item in enumerate(value)]
     if isinstance(value, (set, frozenset)):
