@@ -6,7 +6,7 @@ The interfaces at the end are what users plug in: tools and data sources.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from unimas_jax.specs import Sampling, WorkflowSpec
 from unimas_jax.trace import Key, Query
@@ -207,6 +207,23 @@ class Corpus(Protocol):
             SpecError: A file is missing or cannot be read.
         """
         ...
+
+
+class StatelessTool:
+    """A tool that holds nothing: a subclass defines `call` and is complete."""
+
+    async def start(self, data_dir: str) -> None:
+        """Load nothing."""
+
+    async def open(self, query: Query) -> Self:
+        """Return the tool itself."""
+        return self
+
+    async def close(self) -> None:
+        """Release nothing."""
+
+    async def stop(self) -> None:
+        """Release nothing."""
 
 
 class DataSource(Protocol):

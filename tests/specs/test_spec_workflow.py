@@ -178,6 +178,14 @@ def test_a_graph_knows_what_its_nodes_write():
     ]
 
 
+def test_a_chain_runs_nodes_one_after_the_other():
+    nodes = (node('a'), node('b'), node('c'))
+    edges = (specs.Edge(source='a', target='b'), specs.Edge(source='b', target='c'))
+    assert specs.chain(*nodes) == graph(*nodes, edges=edges)
+    with pytest.raises(specs.SpecError, match='a graph needs a node'):
+        specs.chain()
+
+
 def test_a_workflow_finds_its_roles():
     flow = workflow(roles=(role(), role(name='second')))
     assert flow.role('second').name == 'second'

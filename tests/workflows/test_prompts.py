@@ -7,7 +7,7 @@ import pytest
 
 from unimas_jax import specs
 from unimas_jax.protocol import Passage, Segment
-from unimas_jax.workflows import documents, prompts
+from unimas_jax.workflows import documents, formats, prompts
 
 
 def render(text, **variables):
@@ -66,17 +66,31 @@ def test_a_literal_renders_to_itself():
 
 def test_the_order_is_the_workflows():
     context = (specs.Section(name='question', text='{q}', priority=1),)
-    first = prompts.arrange('Answer.', context, 'role_first')
+    output = formats.JsonKey(key='a', max_items=2)
+    first = prompts.arrange('Answer.', output, context)
     assert [(s.name, s.speaker) for s in first] == [
         ('instructions', 'system'),
         ('question', 'user'),
     ]
-    last = prompts.arrange('Answer.', context, 'context_first')
+    last = prompts.arrange('Answer.', output, context, order='context_first')
     assert [(s.name, s.speaker) for s in last] == [
         ('question', 'user'),
         ('instructions', 'user'),
     ]
     assert first[0].priority is None and last[1].priority is None
+    assert first[0].text == last[1].text
+    role = dataclasses.replace(flows.role('first'), prompt=first)
+    assert prompts.render(role, {'q': 'Who?'})[0].text == (
+        'Answer.\nWrite one JSON object like {"a": ["...", "..."]} with 1 to 2 items.\n'
+    )
+
+
+def test_variables_are_shown_under_their_names():
+    role = dataclasses.replace(flows.role('first'), prompt=prompts.show('x', 'y'))
+    assert prompts.render(role, {'x': 1, 'y': 'two'}) == (
+        Segment(name='x', text='x: 1\n', priority=0),
+        Segment(name='y', text='y: two\n', priority=-1),
+    )
 
 
 def test_cutting_takes_the_worst_passages_of_all_searches_first():

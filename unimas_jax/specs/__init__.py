@@ -32,6 +32,7 @@ from unimas_jax.specs.workflow import (
     RoleNode,
     ToolNode,
     WorkflowSpec,
+    chain,
     graphs_in,
     writes_of,
 )
@@ -68,6 +69,7 @@ __all__ = [
     'SpecError',
     'ToolNode',
     'WorkflowSpec',
+    'chain',
     'check_types',
     'graphs_in',
     'groups_of',

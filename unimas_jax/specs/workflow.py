@@ -8,6 +8,7 @@ Reserved state fields, which no node may write: `turn` (int, from 0), `last_turn
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -298,6 +299,15 @@ class WorkflowSpec:
                 f'{sorted(roles)}.'
             )
         return roles[name]
+
+
+def chain(*nodes: Any) -> Graph:
+    """Return the graph that runs nodes one after the other."""
+    edges = tuple(
+        Edge(source=source.name, target=target.name)
+        for source, target in itertools.pairwise(nodes)
+    )
+    return Graph(start=nodes[0].name if nodes else '', nodes=nodes, edges=edges)
 
 
 def graphs_in(node: Any) -> tuple[Graph, ...]:

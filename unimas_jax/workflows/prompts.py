@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from unimas_jax import protocol
 from unimas_jax.specs import RoleSpec, Section, SpecError
+from unimas_jax.workflows import formats
 
 
 def variables_of(section: Section, *, where: str = '') -> tuple[str, ...]:
@@ -64,24 +65,34 @@ def literal(text: str) -> str:
 
 
 def arrange(
-    instructions: str,
+    told: str,
+    output: formats.Format,
     context: Sequence[Section],
-    order: Literal['role_first', 'context_first'],
+    *,
+    order: Literal['role_first', 'context_first'] = 'role_first',
 ) -> tuple[Section, ...]:
     """Return a role's prompt in the order that the workflow declares.
 
     Args:
-        instructions: A template: what to do and the output contract; never cut.
+        told: A template: what to do. The contract of `output` follows it; both are
+            never cut.
+        output: The role's format.
         context: What the role works on, the same for every role that shares it.
         order: `role_first` tells the instructions as the system message, before the
             context; `context_first` puts them last, after the context.
     """
+    text = f'{told.rstrip()}\n{literal(output.describe())}\n'
     if order == 'role_first':
-        return (
-            Section(name='instructions', text=instructions, speaker='system'),
-            *context,
-        )
-    return (*context, Section(name='instructions', text=instructions))
+        return (Section(name='instructions', text=text, speaker='system'), *context)
+    return (*context, Section(name='instructions', text=text))
+
+
+def show(*names: str) -> tuple[Section, ...]:
+    """Return a section for each variable, as `name: value`; the last is cut first."""
+    return tuple(
+        Section(name=name, text=f'{name}: {{{name}}}\n', priority=-index)
+        for index, name in enumerate(names)
+    )
 
 
 def _fill(section: Section, variables: Mapping[str, Any], where: str) -> str:

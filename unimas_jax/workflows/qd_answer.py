@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from unimas_jax.specs import (
-    Edge,
     Graph,
     Map,
     RoleNode,
@@ -24,8 +23,9 @@ from unimas_jax.specs import (
     Section,
     ToolNode,
     WorkflowSpec,
+    chain,
 )
-from unimas_jax.workflows import documents, formats, prompts
+from unimas_jax.workflows import documents, formats, prompts, updates
 
 DECOMPOSE = """\
 Split the question into the short search queries that are needed to answer it, one for
@@ -68,7 +68,9 @@ def build(
     queries = formats.JsonKey(key='sub_queries', max_items=max_sub_queries)
     decompose = RoleSpec(
         name='decompose',
-        prompt=_prompt(decompose_prompt, (question,), queries, prompt_order),
+        prompt=prompts.arrange(
+            decompose_prompt, queries, (question,), order=prompt_order
+        ),
         format=queries,
         sampling=sampling,
         prompt_tokens=prompt_tokens,
@@ -76,7 +78,9 @@ def build(
     final = formats.Tag(name='final_answer')
     answer = RoleSpec(
         name='answer',
-        prompt=_prompt(answer_prompt, (question, *found), final, prompt_order),
+        prompt=prompts.arrange(
+            answer_prompt, final, (question, *found), order=prompt_order
+        ),
         format=final,
         sampling=sampling,
         prompt_tokens=prompt_tokens,
@@ -106,87 +110,41 @@ class EvidenceView:
         return {'question': state['question']} | shown
 
 
-def write_sub_queries(state: Mapping[str, Any], value: tuple[str, ...]) -> dict:
-    """Keep the sub-queries."""
-    return {'sub_queries': value}
-
-
-def no_sub_queries(state: Mapping[str, Any], error: formats.FormatError) -> dict:
-    """Leave nothing to search for; the question is then answered directly."""
-    return {'sub_queries': ()}
-
-
-def retriever_arguments(state: Mapping[str, Any]) -> dict[str, str]:
-    """Search for the sub-query."""
-    return {'query': state['sub_query']}
-
-
-def write_passages(state: Mapping[str, Any], result: tuple[Any, ...]) -> dict:
-    """Keep the passages found."""
-    return {'passages': result}
-
-
-def write_answer(state: Mapping[str, Any], value: str) -> dict:
-    """Keep the answer."""
-    return {'answer': value}
-
-
-def no_answer(state: Mapping[str, Any], error: formats.FormatError) -> dict:
-    """Leave the answer empty, which scores nothing."""
-    return {'answer': ''}
-
-
-def _prompt(
-    told: str,
-    context: tuple[Section, ...],
-    contract: formats.Format,
-    order: Literal['role_first', 'context_first'],
-) -> tuple[Section, ...]:
-    instructions = told + prompts.literal(contract.describe()) + '\n'
-    return prompts.arrange(instructions, context, order)
-
-
 def _graph(max_sub_queries: int, top_k: int, timeout_seconds: float) -> Graph:
     retrieve = ToolNode(
         name='retrieve',
         tool='retriever',
         reads=('sub_query',),
         writes=('passages',),
-        arguments=retriever_arguments,
-        update=write_passages,
+        arguments=updates.Take({'query': 'sub_query'}),
+        update=updates.Keep('passages'),
         timeout_seconds=timeout_seconds,
     )
-    return Graph(
-        start='decompose',
-        nodes=(
-            RoleNode(
-                name='decompose',
-                role='decompose',
-                reads=('question',),
-                writes=('sub_queries',),
-                update=write_sub_queries,
-                invalid=no_sub_queries,
-            ),
-            Map(
-                name='search',
-                over='sub_queries',
-                item='sub_query',
-                body=Graph(start='retrieve', nodes=(retrieve,)),
-                collect={'evidence': 'passages'},
-                max_items=max_sub_queries,
-            ),
-            RoleNode(
-                name='answer',
-                role='answer',
-                reads=('question', 'sub_queries', 'evidence'),
-                writes=('answer',),
-                update=write_answer,
-                invalid=no_answer,
-                view=EvidenceView(groups=max_sub_queries, ranks=top_k),
-            ),
+    return chain(
+        RoleNode(
+            name='decompose',
+            role='decompose',
+            reads=('question',),
+            writes=('sub_queries',),
+            update=updates.Keep('sub_queries'),
+            # Nothing to search for: the question is then answered directly.
+            invalid=updates.Put({'sub_queries': ()}),
         ),
-        edges=(
-            Edge(source='decompose', target='search'),
-            Edge(source='search', target='answer'),
+        Map(
+            name='search',
+            over='sub_queries',
+            item='sub_query',
+            body=chain(retrieve),
+            collect={'evidence': 'passages'},
+            max_items=max_sub_queries,
+        ),
+        RoleNode(
+            name='answer',
+            role='answer',
+            reads=('question', 'sub_queries', 'evidence'),
+            writes=('answer',),
+            update=updates.Keep('answer'),
+            invalid=updates.Put({'answer': ''}),
+            view=EvidenceView(groups=max_sub_queries, ranks=top_k),
         ),
     )

@@ -25,7 +25,7 @@ from unimas_jax.specs import (
     ToolNode,
     WorkflowSpec,
 )
-from unimas_jax.workflows import documents, formats, prompts
+from unimas_jax.workflows import documents, formats, prompts, updates
 
 SEARCH = """\
 Write the next short search query that helps to answer the question. Do not repeat a
@@ -67,11 +67,7 @@ def build(
     roles = tuple(
         RoleSpec(
             name=name,
-            prompt=prompts.arrange(
-                told + prompts.literal(contract.describe()) + '\n',
-                context,
-                prompt_order,
-            ),
+            prompt=prompts.arrange(told, contract, context, order=prompt_order),
             format=contract,
             sampling=Sampling(max_tokens=response_tokens, temperature=temperature),
             prompt_tokens=prompt_tokens,
@@ -113,11 +109,6 @@ def write_query(state: Mapping[str, Any], value: formats.Tagged) -> dict[str, st
     return {'query': value.text}
 
 
-def no_query(state: Mapping[str, Any], error: formats.FormatError) -> dict[str, str]:
-    """Stop searching."""
-    return {'query': ''}
-
-
 def searches_on(state: Mapping[str, Any]) -> bool:
     """Whether there is a query."""
     return bool(state['query'])
@@ -128,24 +119,9 @@ def has_not_answered(state: Mapping[str, Any]) -> bool:
     return state['turn'] == 0
 
 
-def retriever_arguments(state: Mapping[str, Any]) -> dict[str, str]:
-    """Search for the query."""
-    return {'query': state['query']}
-
-
 def add_search(state: Mapping[str, Any], result: tuple[Any, ...]) -> dict[str, Any]:
     """Add the query and its passages to what was found so far."""
     return {'searches': (*state['searches'], (state['query'], result))}
-
-
-def write_answer(state: Mapping[str, Any], value: str) -> dict[str, str]:
-    """Replace the answer."""
-    return {'answer': value}
-
-
-def no_answer(state: Mapping[str, Any], error: formats.FormatError) -> dict[str, str]:
-    """Leave the answer empty: a turn is judged by what it says."""
-    return {'answer': ''}
 
 
 def _graph(max_turns: int, top_k: int, timeout_seconds: float) -> Graph:
@@ -159,7 +135,7 @@ def _graph(max_turns: int, top_k: int, timeout_seconds: float) -> Graph:
                 reads=('question', 'searches'),
                 writes=('query',),
                 update=write_query,
-                invalid=no_query,
+                invalid=updates.Put({'query': ''}),
                 view=view,
             ),
             ToolNode(
@@ -167,7 +143,7 @@ def _graph(max_turns: int, top_k: int, timeout_seconds: float) -> Graph:
                 tool='retriever',
                 reads=('query', 'searches'),
                 writes=('searches',),
-                arguments=retriever_arguments,
+                arguments=updates.Take({'query': 'query'}),
                 update=add_search,
                 timeout_seconds=timeout_seconds,
             ),
@@ -176,8 +152,9 @@ def _graph(max_turns: int, top_k: int, timeout_seconds: float) -> Graph:
                 role='answer',
                 reads=('question', 'searches'),
                 writes=('answer',),
-                update=write_answer,
-                invalid=no_answer,
+                update=updates.Keep('answer'),
+                # A turn is judged by what it says.
+                invalid=updates.Put({'answer': ''}),
                 view=view,
             ),
         ),
