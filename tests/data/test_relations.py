@@ -1,0 +1,178 @@
+"""Generated questions: both passages answer them, one alone does not; splits differ."""
+
+import itertools
+import json
+import pathlib
+import pickle
+import re
+
+import pytest
+
+from unimas_jax.data import relations
+from unimas_jax.protocol import Segment
+from unimas_jax.rewards.scores import token_f1
+from unimas_jax.specs import SpecError
+from unimas_jax.tools.bm25 import Bm25Index
+from unimas_jax.trace import Key
+
+SOURCE = relations.RelationsSource(num_train=200, num_dev=20, num_test=60)
+SPLITS = ('train', 'dev', 'test')
+BASE_FOLDER = pathlib.Path(__file__).parents[2] / 'examples' / 'quickstart_base'
+
+
+def words_of(split):
+    return {
+        word
+        for pair in SOURCE.pairs(split)
+        for entity in (pair.first, pair.second)
+        for word in (entity.name.lower(), *(value for _, value in entity.facts))
+    }
+
+
+def ask(role, query, text='', seed=0):
+    key = Key(query.id, 0, (), role, 0, (), 0)
+    segments = (Segment(name='passage', text=text),)
+    return relations.FormatTeacher(seed=seed)(query, role, segments, key)
+
+
+@pytest.mark.parametrize('split', SPLITS)
+def test_the_answer_is_the_one_value_in_both_passages(split):
+    for query, pair in zip(SOURCE.load(split, ''), SOURCE.pairs(split), strict=True):
+        first, second = dict(pair.first.facts), dict(pair.second.facts)
+        assert len(first) == len(second) == SOURCE.num_facts
+        assert set(first.values()) & set(second.values()) == {query.gold}
+        assert {r for r in first if first[r] == query.gold} == {
+            r for r in second if second[r] == query.gold
+        }
+        assert query.gold in pair.first.passage
+        assert query.gold in pair.second.passage
+        assert pair.first.name in query.fields['question']
+        assert query.gold not in query.fields['question'].split()
+
+
+def test_one_passage_alone_leaves_every_value_equally_likely():
+    """The shared fact stands at every place, with every relation, about as often."""
+    places, kinds = [0] * SOURCE.num_facts, dict.fromkeys(relations.RELATIONS, 0)
+    for pair in SOURCE.pairs('train'):
+        values = [value for _, value in pair.first.facts]
+        places[values.index(pair.value)] += 1
+        kinds[pair.first.facts[values.index(pair.value)][0]] += 1
+    assert sum(places) == sum(kinds.values()) == 200
+    # Standard deviations are 6.1 and 5.3 around means of 50 and 33.
+    assert all(25 < count < 75 for count in places)
+    assert all(12 < count < 55 for count in kinds.values())
+
+
+def test_guessing_the_commonest_train_answer_scores_nothing_on_test():
+    answers = [query.gold for query in SOURCE.load('train', '')]
+    commonest = max(set(answers), key=answers.count)
+    scores = [token_f1(commonest, [q.gold]) for q in SOURCE.load('test', '')]
+    assert sum(scores) == 0
+
+
+def test_splits_share_no_word():
+    every = {split: words_of(split) for split in SPLITS}
+    every['base'] = {
+        word
+        for pair in itertools.islice(
+            relations.generate('base', num_facts=4, seed=0), 200
+        )
+        for entity in (pair.first, pair.second)
+        for word in (entity.name.lower(), *(value for _, value in entity.facts))
+    }
+    for one, other in itertools.combinations(every, 2):
+        assert not every[one] & every[other], (one, other)
+    for split, words in every.items():
+        assert {relations.split_of(word) for word in words} == {split}
+
+
+def test_no_two_entities_share_a_name():
+    names = [
+        passage.id for passage in relations.RelationsCorpus(source=SOURCE).passages('')
+    ]
+    assert len(names) == len(set(names)) == 2 * (200 + 20 + 60)
+
+
+def test_a_source_is_fixed_by_its_seed():
+    again = relations.RelationsSource(num_train=200, num_dev=20, num_test=60)
+    other = relations.RelationsSource(num_train=200, num_dev=20, num_test=60, seed=1)
+    assert SOURCE.load('test', '') == again.load('test', '')
+    assert SOURCE.load('test', '') != other.load('test', '')
+    assert pickle.loads(pickle.dumps(SOURCE)) == SOURCE
+    # Written down, so that another Python or platform cannot change it in silence.
+    assert SOURCE.pairs('test')[0].question == FIRST_QUESTION
+
+
+FIRST_QUESTION = 'What do Bofozo and Kemebe have in common?'
+
+
+def test_the_size_of_a_split_does_not_change_its_first_questions():
+    larger = relations.RelationsSource(num_train=201, num_dev=20, num_test=60)
+    assert larger.load('train', '')[:200] == SOURCE.load('train', '')
+
+
+def test_a_name_retrieves_its_passage_and_both_names_only_one():
+    index = Bm25Index(relations.RelationsCorpus(source=SOURCE).passages(''))
+    for pair in SOURCE.pairs('test'):
+        for entity in (pair.first, pair.second):
+            (found,) = index.search(entity.name, 1)
+            assert found.text == entity.passage
+        joined = index.search(f'{pair.first.name} and {pair.second.name}', 1)
+        assert [p.id for p in joined][0] in (pair.first.name, pair.second.name)
+        assert len(joined) == 1
+
+
+def test_teacher_searches_at_random_and_in_the_stated_shares():
+    kinds = {'one': 0, 'both': 0, 'joined': 0, 'relation': 0}
+    for query in SOURCE.load('train', ''):
+        searches = json.loads(ask('decompose', query))['sub_queries']
+        names = query.hints['names']
+        if len(searches) == 2:
+            assert set(searches) == set(names)
+            kinds['both'] += 1
+        elif searches[0] in names:
+            kinds['one'] += 1
+        elif searches[0] in relations.RELATIONS:
+            kinds['relation'] += 1
+        else:
+            assert sorted(searches[0].split(' and ')) == sorted(names)
+            kinds['joined'] += 1
+    # Of 200; the standard deviation is at most 7.
+    assert 55 < kinds['one'] < 105
+    for kind in ('both', 'joined', 'relation'):
+        assert 18 < kinds[kind] < 64, kind
+
+
+def test_teacher_answers_with_any_value_shown():
+    query, pair = SOURCE.load('train', '')[0], SOURCE.pairs('train')[0]
+    text = f'Search: x\n- {pair.first.passage}\n- {pair.second.passage}\n'
+    shown = {value for e in (pair.first, pair.second) for _, value in e.facts}
+    said = set()
+    for seed in range(200):
+        reply = ask('answer', query, text, seed)
+        said.add(re.fullmatch(r'<final_answer>(\w+)</final_answer>', reply)[1])
+    assert said == shown
+
+
+def test_teacher_without_passages_keeps_the_format():
+    query = SOURCE.load('train', '')[0]
+    reply = ask(
+        'answer', query, f'Question: {query.fields["question"]}\nSearch: plays\n'
+    )
+    word = re.fullmatch(r'<final_answer>(\w+)</final_answer>', reply)[1]
+    assert relations.split_of(word) == 'train'
+
+
+@pytest.mark.parametrize(
+    ('make', 'message'),
+    [
+        (lambda: relations.RelationsSource(num_facts=1), 'num_facts is 1'),
+        (lambda: relations.RelationsSource(num_test=0), 'num_test is 0'),
+        (lambda: SOURCE.load('validation', ''), "split is 'validation'"),
+        (lambda: relations.FormatTeacher(share_one=1.0), 'shares must not exceed 1'),
+        (lambda: ask('judge', SOURCE.load('dev', '')[0]), "not 'judge'"),
+    ],
+)
+def test_mistakes_are_named(make, message):
+    with pytest.raises(SpecError, match=message):
+        make()

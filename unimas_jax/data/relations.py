@@ -1,0 +1,283 @@
+"""Generated entities, facts and two-entity questions: a data set from nothing.
+
+A pair of entities shares the value of exactly one relation; the question asks which
+value. Each entity has one passage with a few facts, so both passages must be read:
+one alone leaves every one of its values equally likely.
+
+Names and values are words of random syllables. A hash of its letters gives each word
+to one split, so that no name and no value of a split occurs in another one: nothing
+can be learnt by heart, and copying must work on words never seen.
+
+The teacher knows the formats of `qd_answer` and nothing else: it searches at random
+and answers with any value that it was shown. What to search for, and that the answer
+is the value that both entities share, is left to reinforcement learning.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import random
+import re
+from collections.abc import Iterator, Sequence
+
+from unimas_jax.protocol import Passage, Segment
+from unimas_jax.specs import SpecError, check_types, require
+from unimas_jax.trace import Key, Query
+
+SYLLABLES = tuple(map(''.join, itertools.product('bdfgklmnprtz', 'aeiou')))
+"""Of which all names and values are made."""
+
+RELATIONS = ('lives in', 'studies', 'plays', 'trades', 'speaks', 'paints')
+"""What an entity can have a value for."""
+
+SPLITS = {'base': 4, 'train': 4, 'dev': 1, 'test': 1}
+"""Split to its share of all words; `base` is for training the base model."""
+
+NAME_SYLLABLES = 3
+VALUE_SYLLABLES = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entity:
+    """Someone with facts.
+
+    Attributes:
+        name: A capitalized word.
+        facts: (relation, value) in the order in which the passage tells them.
+    """
+
+    name: str
+    facts: tuple[tuple[str, str], ...]
+
+    @property
+    def passage(self) -> str:
+        """The one text about this entity."""
+        facts = ', '.join(f'{relation} {value}' for relation, value in self.facts)
+        return f'{self.name} {facts}.'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two entities and the value that they share.
+
+    Attributes:
+        first: Named first in the question.
+        second: Named second.
+        value: The one value that occurs in both passages.
+    """
+
+    first: Entity
+    second: Entity
+    value: str
+
+    @property
+    def question(self) -> str:
+        """Asks for `value`."""
+        return f'What do {self.first.name} and {self.second.name} have in common?'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RelationsSource:
+    """Questions about pairs of entities, generated in process.
+
+    Attributes:
+        num_train: Questions of the split `train`.
+        num_dev: Questions of `dev`.
+        num_test: Questions of `test`.
+        num_facts: Facts of each entity, in [2, len(RELATIONS)].
+        seed: Another seed gives other words and questions.
+    """
+
+    num_train: int = 2048
+    num_dev: int = 128
+    num_test: int = 256
+    num_facts: int = 4
+    seed: int = 0
+
+    def __post_init__(self):
+        check_types(self)
+        require(
+            2 <= self.num_facts <= len(RELATIONS),
+            'RelationsSource.num_facts',
+            self.num_facts,
+            f'use 2 to {len(RELATIONS)}.',
+        )
+        for split in ('train', 'dev', 'test'):
+            number = getattr(self, f'num_{split}')
+            require(
+                number >= 1,
+                f'RelationsSource.num_{split}',
+                number,
+                'use 1 or more.',
+            )
+
+    def load(self, split: str, data_dir: str) -> Sequence[Query]:
+        """Return the questions of `train`, `dev` or `test`; no folder is read."""
+        return tuple(
+            Query(
+                id=f'{split}-{index}',
+                dataset='relations',
+                fields={'question': pair.question},
+                gold=pair.value,
+                hints={'names': (pair.first.name, pair.second.name)},
+            )
+            for index, pair in enumerate(self.pairs(split))
+        )
+
+    def pairs(self, split: str) -> tuple[Pair, ...]:
+        """Return what the questions of `train`, `dev` or `test` are about."""
+        sizes = {
+            'train': self.num_train,
+            'dev': self.num_dev,
+            'test': self.num_test,
+        }
+        require(
+            split in sizes, 'RelationsSource split', split, f'use one of {list(sizes)}.'
+        )
+        pairs = generate(split, num_facts=self.num_facts, seed=self.seed)
+        return tuple(itertools.islice(pairs, sizes[split]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RelationsCorpus:
+    """The passages of every entity that a source asks about, of all three splits.
+
+    Attributes:
+        source: The source.
+    """
+
+    source: RelationsSource
+
+    def __post_init__(self):
+        check_types(self)
+
+    def passages(self, data_dir: str) -> list[Passage]:
+        """Return the passages, those of `train` first; no folder is read."""
+        return [
+            Passage(title='', text=entity.passage, id=entity.name)
+            for split in ('train', 'dev', 'test')
+            for pair in self.source.pairs(split)
+            for entity in (pair.first, pair.second)
+        ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FormatTeacher:
+    """Legal replies of both roles of `qd_answer` that follow no plan.
+
+    Attributes:
+        seed: Another seed gives other replies.
+        share_one: Replies of `decompose` that search for one of the two names.
+        share_both: Those that search for each name by itself, in either order.
+        share_joined: Those that search for both names at once. The rest searches for
+            a relation.
+    """
+
+    seed: int = 0
+    share_one: float = 0.4
+    share_both: float = 0.2
+    share_joined: float = 0.2
+
+    def __post_init__(self):
+        check_types(self)
+        total = self.share_one + self.share_both + self.share_joined
+        require(total <= 1, 'FormatTeacher', total, 'the shares must not exceed 1.')
+
+    def __call__(
+        self, query: Query, role: str, segments: tuple[Segment, ...], key: Key
+    ) -> str:
+        """Return the reply of `decompose` or `answer`.
+
+        Raises:
+            SpecError: The query has no hints, or the workflow another role.
+        """
+        rng = random.Random(f'teacher {self.seed} {query.id} {role}')
+        if role == 'decompose':
+            return json.dumps({'sub_queries': self._searches(query, rng)})
+        if role == 'answer':
+            return f'<final_answer>{_any_value(segments, rng)}</final_answer>'
+        raise SpecError(f'FormatTeacher plays decompose and answer, not {role!r}.')
+
+    def _searches(self, query: Query, rng: random.Random) -> list[str]:
+        if 'names' not in query.hints:
+            raise SpecError(
+                f'query {query.id!r} has no hint names: FormatTeacher is for queries '
+                'of RelationsSource.'
+            )
+        names = rng.sample(query.hints['names'], 2)
+        kinds = (names[:1], names, [' and '.join(names)], [rng.choice(RELATIONS)])
+        shares = (self.share_one, self.share_both, self.share_joined)
+        return rng.choices(kinds, (*shares, 1 - sum(shares)))[0]
+
+
+def generate(split: str, *, num_facts: int, seed: int) -> Iterator[Pair]:
+    """Yield pairs without end; no name comes twice.
+
+    Args:
+        split: A key of `SPLITS`, whose words are used.
+        num_facts: Facts of each entity.
+        seed: Of everything.
+    """
+    rng = random.Random(f'relations {split} {seed}')
+    names: set[str] = set()
+    values = words(split, VALUE_SYLLABLES)
+    while True:
+        first_values = rng.sample(values, 2 * num_facts - 1)
+        second_values = first_values[num_facts - 1 :]
+        shared = second_values[0]
+        relation = rng.choice(RELATIONS)
+        pair = [
+            _entity(_new_name(split, names, rng), relation, shared, others, rng)
+            for others in (first_values[: num_facts - 1], second_values[1:])
+        ]
+        yield Pair(first=pair[0], second=pair[1], value=shared)
+
+
+def split_of(word: str) -> str:
+    """Return the split that owns a word, whatever its case."""
+    digest = hashlib.blake2b(word.lower().encode(), digest_size=4).digest()
+    slot = int.from_bytes(digest, 'big') % sum(SPLITS.values())
+    for split, share in SPLITS.items():
+        if slot < share:
+            return split
+        slot -= share
+    raise AssertionError(slot)
+
+
+@functools.cache
+def words(split: str, num_syllables: int) -> tuple[str, ...]:
+    """Return every word of so many syllables that `split` owns."""
+    spelled = map(''.join, itertools.product(SYLLABLES, repeat=num_syllables))
+    return tuple(word for word in spelled if split_of(word) == split)
+
+
+def _new_name(split: str, taken: set[str], rng: random.Random) -> str:
+    """Draw a name that was not drawn before, and remember it."""
+    while True:
+        name = ''.join(rng.choices(SYLLABLES, k=NAME_SYLLABLES))
+        if split_of(name) == split and name not in taken:
+            taken.add(name)
+            return name.capitalize()
+
+
+def _entity(
+    name: str, relation: str, shared: str, others: Sequence[str], rng: random.Random
+) -> Entity:
+    """Return an entity with the shared fact somewhere among the others."""
+    free = [other for other in RELATIONS if other != relation]
+    facts = list(zip(rng.sample(free, len(others)), others, strict=True))
+    facts.insert(rng.randrange(len(others) + 1), (relation, shared))
+    return Entity(name=name, facts=tuple(facts))
+
+
+def _any_value(segments: Sequence[Segment], rng: random.Random) -> str:
+    """Return one of the distinct values in the passages of a prompt.
+
+    Without passages it is any word, so that the format is learnt for that case too.
+    """
+    text = ''.join(segment.text for segment in segments)
+    pattern = '|'.join(RELATIONS)
+    values = re.findall(rf'(?:{pattern}) (\w+)', text)
+    return rng.choice(list(dict.fromkeys(values)) or words('train', VALUE_SYLLABLES))
