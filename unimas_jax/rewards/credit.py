@@ -13,6 +13,7 @@ Notation: q a query, i one of its trajectories (a leaf of a sample), k a role, t
 c a call, r_c its reward, R_i the reward of a trajectory.
 
 Contents: `Gae`, `GaeAcrossCalls`, `TrajectoryGrpo`, `Rloo`, `AgentGrpo`, `TurnGrpo`.
+Rules over turns and forks are in `rewards.turn_credit` and `rewards.fork_credit`.
 """
 
 import collections
@@ -53,7 +54,9 @@ class Gae:
     ) -> list[Credit]:
         """Return credits without advantages."""
         return [
-            call.credit() for group in groups for call in _calls(group, reward, mapping)
+            call.credit()
+            for group in groups
+            for call in calls_in(group, reward, mapping)
         ]
 
 
@@ -110,7 +113,7 @@ class GaeAcrossCalls:
         """
         credits = []
         for group in groups:
-            calls = _calls(group, reward, mapping)
+            calls = calls_in(group, reward, mapping)
             values = {c.key: _value(c, scores) for c in calls if not c.masked}
             found = collections.defaultdict(list)
             for chain in self._chains(calls):
@@ -197,7 +200,7 @@ class Rloo:
     Attributes:
         trajectory_reward: What R_i is; see `TrajectoryGrpo`.
 
-    Source: Ahmadian et al. 2024, https://arxiv.org/abs/2402.14740, section 2.2.
+    Source: Ahmadian et al. 2024, https://arxiv.org/abs/2402.14740.
     """
 
     trajectory_reward: TrajectoryReward = 'mean'
@@ -244,8 +247,8 @@ class AgentGrpo:
         trajectory_reward: What R_i is, where `trajectories` are used.
         unbiased: Divide the variance by n - 1, as torch does by default.
 
-    Source: Dr. MAS, https://github.com/langfengQ/DrMAS. There a group of one keeps its
-    raw reward as advantage; here it earns 0.
+    Source: Feng et al. 2026 (Dr. MAS), https://arxiv.org/abs/2602.08847, section 4. In
+    its code a group of one keeps its raw reward as advantage; here it earns 0.
     """
 
     mean_over: Literal['role', 'all_roles', 'trajectories'] = 'role'
@@ -267,7 +270,7 @@ class AgentGrpo:
         """Return credits whose group is the query and the role."""
         credits = []
         for group in groups:
-            calls = _calls(group, reward, mapping)
+            calls = calls_in(group, reward, mapping)
             whole = trajectory_rewards(group, calls, reward, self.trajectory_reward)
             sets = {
                 'all_roles': [c.reward for c in calls if not c.masked],
@@ -283,7 +286,7 @@ class AgentGrpo:
                 )
 
             names = [group_name(c.key, c.invocation.name) for c in calls]
-            credits += _by_name(calls, names, compare)
+            credits += by_name(calls, names, compare)
         return credits
 
 
@@ -318,9 +321,9 @@ class TurnGrpo:
         mapping: RoleMapping,
     ) -> list[Credit]:
         """Return credits whose group is the query, the role and the turn."""
-        calls = [call for group in groups for call in _calls(group, reward, mapping)]
+        calls = [call for group in groups for call in calls_in(group, reward, mapping)]
         names = [group_name(c.key, c.invocation.name, c.key.turn) for c in calls]
-        return _by_name(calls, names, self._compare)
+        return by_name(calls, names, self._compare)
 
     def _compare(self, rewards: Sequence[float]) -> list[float]:
         return standardize(rewards, scale=self.scale, unbiased=self.unbiased)
@@ -398,7 +401,8 @@ def _is_flat(values: Sequence[float]) -> bool:
     return high - low <= 1e-9 * max(abs(low), abs(high))
 
 
-def _calls(group: TraceGroup, reward: RewardSpec, mapping: RoleMapping) -> list[Call]:
+def calls_in(group: TraceGroup, reward: RewardSpec, mapping: RoleMapping) -> list[Call]:
+    """Return every trainable call of a query's samples, in order."""
     return [c for trace in group.traces for c in calls_of(trace, reward, mapping)]
 
 
@@ -411,7 +415,7 @@ def _by_trajectory(
     compare: Callable[[Sequence[float]], list[float]],
 ) -> list[Credit]:
     """Compare trajectories; a call takes the mean over those that it led to."""
-    calls = _calls(group, reward, mapping)
+    calls = calls_in(group, reward, mapping)
     rewards = trajectory_rewards(group, calls, reward, kind)
     advantages = dict(zip(rewards, compare(list(rewards.values())), strict=True))
     credits = []
@@ -426,12 +430,18 @@ def _by_trajectory(
     return credits
 
 
-def _by_name(
+def by_name(
     calls: Sequence[Call],
     names: Sequence[str],
     compare: Callable[[Sequence[float]], list[float]],
 ) -> list[Credit]:
-    """Compare the calls that share a group's name."""
+    """Return credits in which calls are compared with those of the same name.
+
+    Args:
+        calls: Trainable calls; masked ones take no part.
+        names: The name of each call's group; it must contain the query.
+        compare: From the rewards of a group to its advantages, in order.
+    """
     members = collections.defaultdict(list)
     for call, name in zip(calls, names, strict=True):
         if not call.masked:
