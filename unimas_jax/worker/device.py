@@ -6,6 +6,7 @@ compiled before the first step; afterwards only compiled programs run.
 
 import functools
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,11 +14,11 @@ import jax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from unimas_jax.checkpoint import hf
+from unimas_jax.checkpoint import hf, store
 from unimas_jax.models import sharding, transformer, zoo
 from unimas_jax.models.config import TransformerConfig
 from unimas_jax.models.transformer import Params
-from unimas_jax.specs import ModelSpec, require
+from unimas_jax.specs import ModelSpec
 from unimas_jax.worker.commands import Argument
 from unimas_jax.worker.executor import Outputs
 from unimas_jax.worker.generation import GenerationPrograms
@@ -79,12 +80,13 @@ class DeviceModel:
             num_stop_ids=num_stop_ids,
         )
         self._learner = None
-        self._table = dict(self._generation.table())
+        self._table = {**self._generation.table(), 'export': self._export}
         if is_trained:
             self._learner = TrainingPrograms(self.config, spec, self.mesh)
             self.state.train = self._learner.init_state(params)
             params = self.state.train.params
             self._table |= self._learner.table()
+            self._table |= {'save': self._save, 'restore': self._restore}
         self._generation.allocate(self.state, params)
 
     @property
@@ -104,6 +106,31 @@ class DeviceModel:
     def run(self, name: str, args: Mapping[str, Argument]) -> Outputs:
         """Launch the entry `name` of the table; on the launching thread only."""
         return self._table[name](self.state, args)
+
+    def _save(self, state: ModelState, args: Mapping[str, Argument]) -> Outputs:
+        directory, step = str(args['directory']), int(args['step'])
+        extra = json.loads(str(args['extra']))
+        saved = self._learner.checkpoint(state.train)
+        store.save(directory, self.name, step, saved, extra)
+        return {}
+
+    def _restore(self, state: ModelState, args: Mapping[str, Argument]) -> Outputs:
+        directory, step = str(args['directory']), int(args['step'])
+        target = self._learner.checkpoint(state.train)
+        saved = store.restore(directory, self.name, step, target)
+        state.train = self._learner.restored(state.train, saved)
+        return {}
+
+    def _export(self, state: ModelState, args: Mapping[str, Argument]) -> Outputs:
+        """Write the base as a Hugging Face folder; every process takes part."""
+        base: Any = state.train.params['base']
+        if not jax.tree.leaves(base)[0].is_fully_addressable:
+            base = multihost_utils.process_allgather(base, tiled=True)
+        if jax.process_index() == min(x.process_index for x in self.mesh.devices.flat):
+            source = None if self.spec.weights == RANDOM else self.spec.weights
+            folder = str(args['folder'])
+            hf.export(folder, {'base': base}, self.config, source_folder=source)
+        return {}
 
 
 def architecture(spec: ModelSpec) -> TransformerConfig:
@@ -171,28 +198,3 @@ def init_key(seed: int, name: str) -> jax.Array:
     digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
     root = jax.random.key(seed, impl='threefry2x32')
     return jax.random.fold_in(root, int.from_bytes(digest, 'little'))
-
-
-def export(model: DeviceModel, folder: str, *, writes: bool) -> None:
-    """Write a model as a Hugging Face folder; every process of its group takes part.
-
-    Args:
-        model: A trained model without adapters.
-        folder: Must not exist.
-        writes: Whether this process is the one that writes.
-
-    Raises:
-        SpecError: The model has adapters or is never trained, or the folder exists.
-    """
-    require(
-        model.spec.adapters is None and model.is_trained,
-        'export of model',
-        model.name,
-        'only a trained model without adapters has weights of its own to export.',
-    )
-    base: Any = model.state.train.params['base']
-    if not jax.tree.leaves(base)[0].is_fully_addressable:
-        base = multihost_utils.process_allgather(base, tiled=True)
-    if writes:
-        source = None if model.spec.weights == RANDOM else model.spec.weights
-        hf.export(folder, {'base': base}, model.config, source_folder=source)
