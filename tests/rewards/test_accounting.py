@@ -57,6 +57,13 @@ def test_failed_call_may_not_be_credited():
         accounting.check_credits([group], wrong, MAPPING)
 
 
+def test_call_of_a_failed_sample_may_not_be_credited():
+    index = next(i for i, c in enumerate(CREDITS) if c.status == 'masked')
+    wrong = changed(index, status='credited', advantage=0.0)
+    with pytest.raises(accounting.CreditError, match='1 failed invocations'):
+        accounting.check_credits([GROUP], wrong, MAPPING)
+
+
 def test_group_may_not_mix_queries():
     other = made_traces.four_samples(query_key='r')
     groups = [made_traces.four_samples(), other]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from unimas_jax.specs import RoleMapping
-from unimas_jax.trace import Credit, TraceGroup, trainable_invocations
+from unimas_jax.trace import Credit, Key, TraceGroup, trainable_invocations
 
 
 class CreditError(ValueError):
@@ -37,7 +37,7 @@ def check_credits(
     queries: dict[str, set[str]] = collections.defaultdict(set)
     for credit in credits:
         queries[credit.group].add(credit.key.query)
-    failed = {key for key, call in expected.items() if call.status == 'failed'}
+    failed = _failed(groups)
     checks: dict[str, list] = {
         'trainable invocations have no credit': [k for k in expected if k not in seen],
         'credits name no trainable invocation': [k for k in seen if k not in expected],
@@ -86,6 +86,18 @@ def _check_groups(groups: Sequence[TraceGroup]) -> None:
                 raise CreditError(
                     f'trace group {group.query_key!r} holds sample {sample} twice.'
                 )
+
+
+def _failed(groups: Sequence[TraceGroup]) -> set[Key]:
+    """Return invocations that failed, or that led to failed leaves only."""
+    return {
+        call.key
+        for group in groups
+        for trace in group.traces
+        for call in trace.invocations
+        if call.status == 'failed'
+        or all(x.status == 'failed' for x in trace.leaves_under(call.key.fork))
+    }
 
 
 def _is_sound(credit: Credit) -> bool:

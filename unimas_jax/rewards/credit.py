@@ -18,12 +18,12 @@ Rules over turns and forks are in `rewards.turn_credit` and `rewards.fork_credit
 
 import collections
 import dataclasses
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from unimas_jax.protocol import Score
+from unimas_jax.rewards.baselines import leave_one_out, standardize, standardize_by
 from unimas_jax.rewards.earnings import (
     Call,
     TrajectoryReward,
@@ -329,76 +329,9 @@ class TurnGrpo:
         return standardize(rewards, scale=self.scale, unbiased=self.unbiased)
 
 
-def standardize(
-    values: Sequence[float], *, scale: bool = True, unbiased: bool = False
-) -> list[float]:
-    """Return [N] values less their mean, over their standard deviation.
-
-    Args:
-        values: [N] rewards of one group.
-        scale: Divide by the standard deviation; false subtracts the mean only.
-        unbiased: Divide the variance by N - 1 instead of N.
-
-    Returns:
-        [N] numbers; zeros if N is 1 or all values are equal.
-    """
-    return standardize_by(
-        values, mean_over=values, std_over=values, scale=scale, unbiased=unbiased
-    )
-
-
-def standardize_by(
-    values: Sequence[float],
-    *,
-    mean_over: Sequence[float],
-    std_over: Sequence[float],
-    scale: bool = True,
-    unbiased: bool = False,
-) -> list[float]:
-    """Return [N] values less the mean of one set, over the deviation of another.
-
-    Args:
-        values: [N] rewards.
-        mean_over: The set of the mean.
-        std_over: The set of the standard deviation.
-        scale: Divide by the standard deviation; false subtracts the mean only.
-        unbiased: Divide the variance by one less than the size of its set.
-
-    Returns:
-        [N] numbers; zeros if a set that is used has one member or equal members,
-        since it then says nothing about what is good.
-    """
-    if _is_flat(mean_over) or (scale and _is_flat(std_over)):
-        return [0.0] * len(values)
-    mean = statistics.fmean(mean_over)
-    divisor = _deviation(std_over, unbiased=unbiased) if scale else 1.0
-    return [(value - mean) / divisor for value in values]
-
-
-def _deviation(values: Sequence[float], *, unbiased: bool) -> float:
-    """Return the standard deviation; exact sums make it independent of the order."""
-    mean = statistics.fmean(values)
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return math.sqrt(squares / (len(values) - int(unbiased)))
-
-
-def leave_one_out(values: Sequence[float]) -> list[float]:
-    """Return [N] values less the mean of the others; zeros if there are none."""
-    factor = len(values) / max(len(values) - 1, 1)
-    return [factor * value for value in standardize(values, scale=False)]
-
-
 def group_name(key: Key, *suffix: object) -> str:
     """Return the name of a group: the query's key, then what else its members share."""
     return '|'.join([key.query, *(str(part) for part in suffix)])
-
-
-def _is_flat(values: Sequence[float]) -> bool:
-    """Whether values are all equal; the last bits of a sum of shares are no signal."""
-    if len(values) < 2:
-        return True
-    low, high = min(values), max(values)
-    return high - low <= 1e-9 * max(abs(low), abs(high))
 
 
 def calls_in(group: TraceGroup, reward: RewardSpec, mapping: RoleMapping) -> list[Call]:

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from unimas_jax.protocol import Score
-from unimas_jax.rewards.credit import by_name, calls_in, group_name, leave_one_out
+from unimas_jax.rewards.baselines import leave_one_out
+from unimas_jax.rewards.credit import by_name, calls_in, group_name
 from unimas_jax.specs import RewardSpec, RoleMapping
 from unimas_jax.trace import Credit, Invocation, Key, Trace, TraceGroup
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from unimas_jax.protocol import Score
-from unimas_jax.rewards.credit import calls_in, group_name, leave_one_out, standardize
+from unimas_jax.rewards.baselines import leave_one_out, standardize
+from unimas_jax.rewards.credit import calls_in, group_name
 from unimas_jax.rewards.earnings import Call
 from unimas_jax.specs import RewardSpec, RoleMapping, check_types, require
 from unimas_jax.trace import Credit, Key, TraceGroup
