@@ -131,16 +131,17 @@ class Calls:
         segments = prompts.render(role, variables, node=node)
         continues = None
         for calls_left in range(role.max_tool_calls, -1, -1):
-            record, value = await self._speak(
+            record = await self._speak(
                 place, role, segments, continues, may_call=calls_left > 0
             )
-            if not isinstance(value, ToolCall) or record.status != 'continued':
+            if record.status != 'continued':
                 return self._keep(place, record)
+            wish: ToolCall = record.value
             result_place = place.following(place.key)
             result = await self._use_tool(
                 result_place,
-                value.tool,
-                value.arguments,
+                wish.tool,
+                wish.arguments,
                 timeout_seconds=role.tool_timeout_seconds,
                 retries=role.tool_retries,
             )
@@ -149,7 +150,7 @@ class Calls:
                 return self._keep(place, _failed(record, result.error))
             self._keep(place, record)
             with naming(f'node {node!r}, render_result'):
-                text = role.format.render_result(value.tool, result.value)
+                text = role.format.render_result(wish.tool, result.value)
             segments = (protocol.Segment(name='tool_result', text=text, priority=0),)
             continues = place.key
             place = result_place.following(place.key, result_place.key)
@@ -226,8 +227,8 @@ class Calls:
         continues: Key | None,
         *,
         may_call: bool,
-    ) -> tuple[Invocation, Any]:
-        """Return what one role call left, and its value or the `ToolCall` it makes."""
+    ) -> Invocation:
+        """Return what one role call left; `continued` if it calls for a tool."""
         blank = Invocation(
             key=place.key,
             kind='role',
@@ -240,7 +241,7 @@ class Calls:
         try:
             reply = await self._ask(place.key, role, segments, continues)
         except protocol.ServiceFailure as failure:
-            return _failed(self._timed(blank), str(failure)), None
+            return _failed(self._timed(blank), str(failure))
         record = dataclasses.replace(
             self._timed(blank),
             text=reply.text,
@@ -257,10 +258,9 @@ class Calls:
                 value = _read(role, reply.text, may_call=may_call)
         except FormatError as error:
             status = 'truncated' if reply.finish_reason == 'length' else 'illegal'
-            return dataclasses.replace(record, status=status, error=str(error)), None
-        if isinstance(value, ToolCall):
-            return dataclasses.replace(record, status='continued', value=value), value
-        return dataclasses.replace(record, value=value), value
+            return dataclasses.replace(record, status=status, error=str(error))
+        status = 'continued' if isinstance(value, ToolCall) else 'ok'
+        return dataclasses.replace(record, status=status, value=value)
 
     async def _use_tool(
         self,
