@@ -140,3 +140,17 @@ def test_paragraph_corpus_holds_each_paragraph_once(tmp_path):
     write(tmp_path, 'b.jsonl', [{'question': 'q'}])
     with pytest.raises(SpecError, match='b.jsonl: row 1: no context'):
         ParagraphCorpus(files=('b.jsonl',)).passages(str(tmp_path))
+
+
+def test_held_out_rows_are_dev_and_leave_train(tmp_path):
+    write(tmp_path, 'train.jsonl', good(5))
+    held = source(held_out=2)
+    questions = lambda split: [
+        query.fields['question'] for query in held.load(split, str(tmp_path))
+    ]
+    assert questions('train') == ['q0', 'q1', 'q2']
+    assert questions('dev') == ['q3', 'q4']
+    with pytest.raises(SpecError, match='held_out is 5: train has 5 queries'):
+        source(held_out=5).load('dev', str(tmp_path))
+    with pytest.raises(SpecError, match='held_out is 1'):
+        source(held_out=1, dev='dev.jsonl')

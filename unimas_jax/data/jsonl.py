@@ -30,6 +30,8 @@ class JsonlSource:
             split does not exist.
         dev: Likewise.
         test: Likewise.
+        held_out: Queries that `dev` takes from the end of `train`, for data sets that
+            publish no third split.
         dataset: Name in metrics; empty takes the format's.
         max_bad_ratio: Share of rows that may be unusable, in [0, 1].
     """
@@ -38,6 +40,7 @@ class JsonlSource:
     train: str = ''
     dev: str = ''
     test: str = ''
+    held_out: int = 0
     dataset: str = ''
     max_bad_ratio: float = 0.01
 
@@ -50,6 +53,12 @@ class JsonlSource:
             self.train,
             'name the file of at least one split.',
         )
+        require(
+            self.held_out >= 0 and not (self.held_out and self.dev),
+            'JsonlSource.held_out',
+            self.held_out,
+            'use 0 or more, and 0 where dev has a file.',
+        )
 
     def load(self, split: str, data_dir: str) -> Sequence[Query]:
         """Return the queries of a split, in the order of its file.
@@ -58,11 +67,22 @@ class JsonlSource:
             SpecError: The split has no file, the file is missing, or too many of its
                 rows cannot be used.
         """
-        name = file_of(self, split)
-        path = epath.Path(data_dir) / name
-        numbered = enumerate(decode(path), start=1)
+        if not self.held_out or split == 'test':
+            return self._read(split, data_dir)
+        queries = self._read('train', data_dir)
+        require(
+            self.held_out < len(queries),
+            'JsonlSource.held_out',
+            self.held_out,
+            f'train has {len(queries)} queries.',
+        )
+        kept = len(queries) - self.held_out
+        return queries[kept:] if split == 'dev' else queries[:kept]
+
+    def _read(self, split: str, data_dir: str) -> Sequence[Query]:
+        path = epath.Path(data_dir) / file_of(self, split)
         return usable(
-            numbered,
+            enumerate(decode(path), start=1),
             format=self.format,
             dataset=self.dataset or self.format,
             split=split,
