@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import gin
 
 from unimas_jax import specs
+from unimas_jax.models import zoo
 
 assert importlib.util  # Keeps the import, which is for gin's sake.
 
@@ -72,7 +73,7 @@ def load(gin_files: Sequence[str], gin_bindings: Sequence[str] = ()) -> Loaded:
         if name not in experiment.models
     }
     models = {
-        name: _with_folders(experiment.models.get(name) or overrides[name])
+        name: _located(experiment.models.get(name) or overrides[name])
         for name in experiment.groups
     }
     experiment = dataclasses.replace(experiment, models=models)
@@ -95,8 +96,14 @@ def own_roots() -> tuple[pathlib.Path, ...]:
     return tuple(root for root in candidates if (root / 'gin' / 'defaults').is_dir())
 
 
-def _with_folders(spec: specs.ModelSpec) -> specs.ModelSpec:
-    """Make local folders absolute: workers run in folders of their own."""
+def _located(spec: specs.ModelSpec) -> specs.ModelSpec:
+    """Make local folders absolute: workers run in folders of their own.
+
+    Raises:
+        SpecError: The zoo has no such architecture.
+    """
+    if spec.architecture:
+        zoo.config(spec.architecture)
 
     def absolute(name: str) -> str:
         for root in (pathlib.Path(), *own_roots()):

@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from unimas_jax.cli import flags
+from unimas_jax.controller import session
 from unimas_jax.workflows import check
 
 
@@ -13,16 +14,26 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         'check',
         help='find what is wrong with an experiment, without running it',
         description='Load an experiment and look for faults in its graph, mapping, '
-        'rewards, prompts and meshes. Each is one line; the status is 1 if any.',
+        'rewards, prompts and meshes; its data is read, and the functions of the '
+        'workflow run once on sample values. Each fault is one line; the status is 1 '
+        'if there is any.',
     )
     flags.add_experiment_flags(parser)
+    parser.add_argument(
+        '--without_data',
+        action='store_true',
+        help='do not read the data, and do not run the functions of the workflow',
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check and print; return the exit status."""
     experiment = flags.load(args).experiment
-    problems = check.check(experiment)
+    query = None
+    if not args.without_data:
+        query = session.load(experiment, 'train', args.data_dir)[0]
+    problems = check.check(experiment, query)
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems:

@@ -1,6 +1,7 @@
 """The command `unimas`: one subcommand for each thing a user does."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -21,6 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for command in COMMANDS:
         command.add_parser(subparsers)
     args = parser.parse_args(argv)
+    # Only tokenizers are used of transformers, which would advise to install torch.
+    os.environ.setdefault('TRANSFORMERS_NO_ADVISORY_WARNINGS', '1')
     try:
         return args.run(args)
     except specs.SpecError as error:

@@ -32,8 +32,9 @@ from unimas_jax.metrics.progress import Progress, describe
 from unimas_jax.metrics.run_folder import RunFolder
 from unimas_jax.protocol import Demonstration
 from unimas_jax.rewards import accounting, summary
-from unimas_jax.specs import Experiment, require
+from unimas_jax.specs import Experiment, SpecError, require
 from unimas_jax.trace import Query, TraceGroup
+from unimas_jax.workflows import check
 
 MAX_FRUITLESS_RESTARTS = 3
 """Times that workers may be lost without a finished step between, before giving up."""
@@ -149,6 +150,9 @@ class Training:
         )
         for split in ('train', 'dev', 'test'):
             self._queries[split] = load(self._experiment, split, self._options.data_dir)
+        faults = check.check(self._experiment, self._queries['train'][0])
+        if faults:
+            raise SpecError(' '.join(faults))
         self._folder.write_config(self._options.config)
         self._folder.write_versions()
         self._progress = self._show(position)
@@ -293,7 +297,7 @@ class Training:
             trace_files.write(self._folder.trace_path(step), groups, credits)
         metrics = {
             **summary.summarize(groups, credits, experiment),
-            **learned,
+            **apart(learned),
             **self._router.take_metrics(),
             **throughput(groups, phases.seconds['rollout']),
             'system/restarts': self._restarts,
@@ -372,6 +376,17 @@ def throughput(groups: Sequence[TraceGroup], seconds: float) -> dict[str, float]
     return {
         'system/tokens_per_second': tokens / max(seconds, 1e-9),
         'system/failed': float(sum(map(is_failed, traces))),
+    }
+
+
+def apart(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics with those of the engines moved to `system/MODEL/engine/`.
+
+    How full the rows are, and what was cached, depends on when calls arrived.
+    """
+    return {
+        name.replace('model/', 'system/', 1) if '/engine/' in name else name: value
+        for name, value in metrics.items()
     }
 
 

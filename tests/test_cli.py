@@ -1,0 +1,159 @@
+"""A mistake of the user is answered by one clear line and leaves nothing behind."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from unimas_jax.cli import main
+
+ROOT = pathlib.Path(__file__).parent.parent
+DEBATE = ROOT / 'examples' / 'debate'
+HOTPOTQA = ROOT / 'gin' / 'experiments' / 'smollm2_hotpotqa.gin'
+ROW = {
+    'id': 'a',
+    'question': 'Which came first?',
+    'answer': 'this',
+    'context': [['This', ['This came first.']]],
+    'supporting_facts': [['This', 0]],
+}
+
+
+@pytest.fixture(autouse=True)
+def in_example(monkeypatch):
+    monkeypatch.chdir(DEBATE)
+
+
+def run(capsys, command, *flags, gin='debate.gin', bindings=()):
+    """Run a subcommand; return its status and what it said on standard error."""
+    arguments = [command, f'--gin_file={gin}', *flags]
+    status = main.main([*arguments, *(f'--gin_bindings={b}' for b in bindings)])
+    return status, capsys.readouterr().err.strip()
+
+
+def write_rows(folder, *, train=(ROW,) * 42, test=(ROW,)):
+    for split, rows in (('train', train), ('dev', test)):
+        lines = [
+            row
+            if isinstance(row, str)
+            else json.dumps({**row, 'id': f'{split}{number}'})
+            for number, row in enumerate(rows)
+        ]
+        (folder / f'hotpotqa_{split}.jsonl').write_text('\n'.join(lines))
+
+
+def test_the_example_is_sound(capsys):
+    assert main.main(['check', '--gin_file=debate.gin']) == 0
+    assert 'solver: propose, decide' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ('binding', 'words'),
+    [
+        ('specs.Experiment.frozen = ("judge",)', "'judge': no such role"),
+        ('specs.Experiment.sharing = {"a": ["judge"]}', "'judge': no such role"),
+        ('specs.Experiment.sharing = {"a": ["propose"]}', "'criticise' has no model"),
+        ('presets.shared_outcome.roles = ("propose",)', 'has no reward'),
+        ('specs.Experiment.tools = {}', "'compare'"),
+        ('ARCHITECTURE = "huge"', "'huge'"),
+        ('specs.Nothing.field = 1', "'specs.Nothing'"),
+        ('specs.PpoSpec.nothing = 1', "'nothing'"),
+        ('solverr/specs.PpoSpec.epochs = 1', 'nothing reads'),
+        ('NUM_STEPS = "ten"', 'num_steps is .ten.: it must be int'),
+        ('LEARNING_RATE = -1.0', 'learning_rate is -1.0'),
+        ('CONTEXT_TOKENS = 64', 'context_tokens'),
+        ('DATA_AXIS = 3', 'multiple of data \\* fsdp = 3'),
+    ],
+)
+def test_a_mistake_in_the_experiment_is_one_line(capsys, tmp_path, binding, words):
+    output = tmp_path / 'run'
+    for status, said in (
+        run(capsys, 'check', bindings=[binding]),
+        run(
+            capsys,
+            'train',
+            f'--output_dir={output}',
+            '--runtime=local',
+            bindings=[binding],
+        ),
+    ):
+        assert status in (1, 2)
+        assert re.search(words, said), said
+    assert len(said.splitlines()) == 1, said
+    assert not (output / 'config.gin').exists()
+
+
+def test_a_missing_gin_file_is_named(capsys):
+    status, said = run(capsys, 'check', gin='no.gin')
+    assert (status, said) == (
+        2,
+        "unimas: --gin_file 'no.gin': no such file; check the path.",
+    )
+
+
+@pytest.mark.parametrize(
+    ('train', 'words'),
+    [
+        (None, 'there is no such file'),
+        ([], 'it is empty'),
+        (['{"question": ', *[ROW] * 5], r'1 of 6 rows .*row 1: not JSON'),
+        ([{'question': 'q', 'answer': ''}] * 3, r'3 of 3 rows .*answer is empty'),
+        ([ROW] * 40, 'held_out is 40'),
+    ],
+)
+def test_data_that_cannot_be_used_is_one_line(capsys, tmp_path, train, words):
+    if train is not None:
+        write_rows(tmp_path, train=train)
+    output = tmp_path / 'run'
+    status, said = run(
+        capsys,
+        'train',
+        f'--output_dir={output}',
+        f'--data_dir={tmp_path}',
+        '--runtime=local',
+        gin=HOTPOTQA,
+    )
+    assert status == 2 and len(said.splitlines()) == 1, said
+    assert re.search(words, said), said
+    assert not (output / 'config.gin').exists()
+
+
+def test_an_unwritable_folder_is_one_line(capsys, tmp_path):
+    (tmp_path / 'file').write_text('in the way')
+    output = tmp_path / 'file' / 'run'
+    status, said = run(capsys, 'train', f'--output_dir={output}', '--runtime=local')
+    assert status == 2
+    assert said.startswith(f"unimas: --output_dir is '{output}': it cannot be written")
+
+
+@pytest.mark.parametrize(
+    ('binding', 'words'),
+    [
+        ('TENSOR_AXIS = 16', 'it ends at chip 16, but there are 8'),
+        ('WEIGHTS = "nowhere/at-all"', 'nowhere/at-all'),
+        ('TOKENIZER = "none"', "'none'"),
+    ],
+)
+def test_what_only_the_worker_can_see_is_one_line(capsys, tmp_path, binding, words):
+    status, said = run(
+        capsys,
+        'train',
+        f'--output_dir={tmp_path}',
+        '--runtime=local',
+        bindings=[binding],
+    )
+    assert status == 2 and len(said.splitlines()) == 1, said
+    assert re.search(words, said), said
+
+
+def test_commands_that_read_a_run_want_one(capsys, tmp_path):
+    status, said = run(
+        capsys,
+        'export',
+        f'--output_dir={tmp_path}',
+        f'--export_dir={tmp_path}/out',
+        '--runtime=local',
+    )
+    assert status == 2 and 'neither config.gin nor' in said
+    assert not (tmp_path / 'out').exists()
