@@ -80,7 +80,8 @@ def freeze(value: Any) -> Any:
     if isinstance(value, Mapping):
         return State(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        if value.__dataclass_params__.frozen:
+        parameters = getattr(value, '__dataclass_params__', None)
+        if parameters is not None and parameters.frozen:
             return value
     raise TypeError(
         f'a state cannot hold a {type(value).__name__}: use strings, numbers, tuples, '

@@ -71,7 +71,7 @@ async def run(
         sleep=sleep,
     )
     async with calls:
-        if workflow.run is None:
+        if workflow.graph is not None:
             walker = _Walker(workflow, calls)
             ends = await walker.walk(workflow.graph, workflow.graph.start, first)
         else:

@@ -28,6 +28,7 @@ async def run(workflow: WorkflowSpec, calls: Calls, frame: Frame) -> Frame:
     An illegal reply that the function does not handle ends the workflow as `illegal`.
     An infrastructure failure ends it as `failed`, also when the function handles it.
     """
+    assert workflow.run is not None
     program = _Program(workflow, calls, frame)
     try:
         fields = await workflow.run(frame.state, program.ask, program.tool)

@@ -47,7 +47,7 @@ class _Unknown(WorkflowError):
     """A function asked for a value that the rehearsal does not have."""
 
 
-_UNKNOWN = object()
+_UNKNOWN: Any = object()
 
 
 class _Probe(Mapping[str, Any]):
@@ -103,7 +103,7 @@ class _Rehearsal:
             for edge in graph.edges:
                 if edge.source == name and edge.when is not None:
                     where = f'edge {edge.source!r} to {edge.target!r}, when'
-                    self._try(where, edge.when, _Probe(state | fixed))
+                    self._try(where, edge.when, _Probe({**state, **fixed}))
 
     def _role(
         self, node: RoleNode, state: dict[str, Any], fixed: Mapping[str, Any]
@@ -175,27 +175,23 @@ class _Rehearsal:
 
     def _map(self, node: Map, state: dict[str, Any], fixed: Mapping[str, Any]) -> None:
         items = state.get(node.over, _UNKNOWN)
-        count = 1
-        if items is not _UNKNOWN:
-            if not isinstance(items, tuple):
-                self.problems.append(
-                    f'node {node.name!r}: {node.over!r} is {items!r}; a Map runs over '
-                    'a list.'
-                )
-                items = _UNKNOWN
-            elif len(items) > node.max_items:
-                self.problems.append(
-                    f'node {node.name!r}: {node.over!r} may have {len(items)} items, '
-                    f'more than max_items={node.max_items}.'
-                )
-        if items is not _UNKNOWN:
-            count = len(items)
-        item = items[0] if items is not _UNKNOWN and items else _UNKNOWN
+        where = f'node {node.name!r}: {node.over!r}'
+        if items is not _UNKNOWN and not isinstance(items, tuple):
+            self.problems.append(f'{where} is {items!r}; a Map runs over a list.')
+            items = _UNKNOWN
+        if items is _UNKNOWN:
+            items = (_UNKNOWN,)
+        if len(items) > node.max_items:
+            self.problems.append(
+                f'{where} may have {len(items)} items, more than '
+                f'max_items={node.max_items}.'
+            )
+        item = items[0] if items else _UNKNOWN
         inside = state | {node.item: item}
         self.visit(node.body, inside, {**fixed, 'item_index': 0})
         for field, collected in node.collect.items():
             value = inside.get(collected, _UNKNOWN)
-            state[field] = _UNKNOWN if value is _UNKNOWN else (value,) * count
+            state[field] = _UNKNOWN if value is _UNKNOWN else (value,) * len(items)
 
     def _sample(self, role: RoleSpec) -> Any:
         """Return the value of a role's sample reply."""
