@@ -1,4 +1,4 @@
-"""A two-role workflow on ten questions, for tests of the controller and the runtimes."""
+"""A two-role workflow on ten questions, for tests of controller and runtimes."""
 
 import dataclasses
 

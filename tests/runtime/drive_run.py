@@ -7,10 +7,10 @@ the tool's 30th call kills the driver, or the worker actor, with SIGKILL.
 import asyncio
 import dataclasses
 import os
-import pathlib
 import signal
 import sys
 
+import processes
 import small_experiment
 import tiny_models
 
@@ -37,34 +37,12 @@ class DeadlyLookUp:
         """Count, and kill when the time has come."""
         self._calls += 1
         if self._calls == self._call_number:
-            pid = os.getpid() if self._victim == 'driver' else leader_pid()
+            pid = os.getpid()
+            if self._victim == 'worker':
+                (pid,) = processes.workers('ray::Leader')
             print(f'killing {self._victim}', flush=True)
             os.kill(pid, signal.SIGKILL)
         return await self._tool.call(question)
-
-
-def leader_pid():
-    """Return the worker actor that descends from this process."""
-    parents, leaders = {}, []
-    for folder in pathlib.Path('/proc').iterdir():
-        if folder.name.isdigit():
-            try:
-                stat = (folder / 'stat').read_text()
-                command = (folder / 'cmdline').read_text()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            pid = int(folder.name)
-            parents[pid] = int(stat.rsplit(')', 1)[1].split()[1])
-            if command.startswith('ray::Leader'):
-                leaders.append(pid)
-    return next(pid for pid in leaders if descends(pid, os.getpid(), parents))
-
-
-def descends(pid, ancestor, parents):
-    """Return whether a process is below another."""
-    while pid in parents and pid != ancestor:
-        pid = parents[pid]
-    return pid == ancestor
 
 
 def main(folder, tokenizer_folder, victim='nobody', call_number='0'):

@@ -10,11 +10,13 @@ STEP counts finished training steps.
 import dataclasses
 import difflib
 import json
+import os
 from collections.abc import Mapping, Sequence
 
 from etils import epath
 
 from unimas_jax.controller.backend import Backend
+from unimas_jax.metrics.run_folder import is_remote, write_whole
 from unimas_jax.specs import SpecError
 
 
@@ -44,7 +46,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str, *, models: Sequence[str], keep: int, config: str):
-        self._folder = epath.Path(folder)
+        self._folder = absolute(folder)
         self._models = tuple(models)
         self._keep = keep
         self._config = config
@@ -115,11 +117,14 @@ class Checkpoints:
         await backend.restore(str(self.path(position.step)), position.step)
 
 
+def absolute(folder: str) -> epath.Path:
+    """Return a path that means the same in a process with another current folder."""
+    path = epath.Path(folder)
+    return path if is_remote(path) else epath.Path(os.path.abspath(path))
+
+
 def _write(path: epath.Path, value: Mapping) -> None:
-    """Write JSON whole: a reader sees all of it or nothing."""
-    partial = path.parent / f'{path.name}.partial'
-    partial.write_text(json.dumps(value, indent=1, sort_keys=True))
-    partial.replace(path)
+    write_whole(path, json.dumps(value, indent=1, sort_keys=True).encode())
 
 
 def _difference(old: str, new: str) -> str:

@@ -4,11 +4,9 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from etils import epath
-
 from unimas_jax.controller import evaluate
 from unimas_jax.controller.backend import Backend
-from unimas_jax.controller.checkpoints import Checkpoints
+from unimas_jax.controller.checkpoints import Checkpoints, absolute
 from unimas_jax.controller.episodes import Episodes
 from unimas_jax.controller.router import Endpoint, Router
 from unimas_jax.metrics import traces
@@ -127,7 +125,7 @@ async def export_run(
     async with started(experiment, backend, data_dir='', with_tools=False):
         await backend.restore(path, step)
         for model in experiment.mapping.models:
-            written.append(str(epath.Path(export_dir) / model))
+            written.append(str(absolute(export_dir) / model))
             await backend.export(model, written[-1])
     return written
 

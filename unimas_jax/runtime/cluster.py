@@ -19,6 +19,9 @@ OBJECT_STORE_BYTES = 128 * 2**20
 """For a cluster of our own: messages are small."""
 
 
+_FOR_JAX = ('JAX_', 'XLA_', 'LIBTPU_', 'NCCL_')
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
     """A place for one worker process.
@@ -111,7 +114,9 @@ def actor_options(
         options['num_gpus'] = hosts[host].chips
     if platform == 'tpu':
         options['resources'] = {'TPU': hosts[host].chips}
-    environment = dict(_environment(platform, hosts, group, host))
+    # What the driver's environment says to jax holds for its workers.
+    environment = {k: v for k, v in os.environ.items() if k.startswith(_FOR_JAX)}
+    environment |= _environment(platform, hosts, group, host)
     if not os.environ.get('RAY_ADDRESS'):
         # Workers of this machine see what the driver sees.
         environment['PYTHONPATH'] = os.pathsep.join(p or os.getcwd() for p in sys.path)
