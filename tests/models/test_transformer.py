@@ -33,20 +33,22 @@ OPTIONS = dict(num_adapters=2, adapter_rank=3, value_head=True)
 
 @functools.cache
 def make_params():
-    """Random parameters with no zeros left: biases, heads and adapters count."""
+    """Random parameters with no zeros: biases, heads and adapters count.
 
-    def make(key):
-        init_key, noise_key = jax.random.split(key)
-        params = transformer.init_params(CONFIG, init_key, **OPTIONS)
-        leaves, tree = jax.tree.flatten(params)
-        keys = jax.random.split(noise_key, len(leaves))
-        noisy = [
-            leaf + 0.1 * jax.random.normal(k, leaf.shape)
-            for leaf, k in zip(leaves, keys, strict=True)
-        ]
-        return jax.tree.unflatten(tree, noisy)
+    Drawn by NumPy, because a jitted `init_params` takes seconds to compile.
+    """
+    shapes = jax.eval_shape(
+        functools.partial(transformer.init_params, CONFIG, **OPTIONS),
+        jax.random.key(0),
+    )
+    rng = np.random.default_rng(0)
 
-    return jax.jit(make)(jax.random.key(0))
+    def draw(path, leaf):
+        is_scale = path[-1].key == 'scale'
+        value = rng.normal(1.0 if is_scale else 0.0, 0.2, leaf.shape)
+        return jnp.asarray(value, jnp.float32)
+
+    return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
 @functools.cache

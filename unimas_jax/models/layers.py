@@ -161,8 +161,8 @@ def projection_dims(config: TransformerConfig) -> dict[str, tuple[Dims, Dims]]:
 class Attention(nnx.Module):
     """Grouped-query self-attention; the caller's `attend` mixes the values."""
 
-    def __init__(self, config: TransformerConfig, *, key):
-        dims, keys = projection_dims(config), jax.random.split(key, 4)
+    def __init__(self, config: TransformerConfig, *, keys):
+        dims = projection_dims(config)
         bias = config.attention_bias
         self.query = Projection('query', *dims['query'], bias=bias, key=keys[0])
         self.key = Projection('key', *dims['key'], bias=bias, key=keys[1])
@@ -185,8 +185,8 @@ class Attention(nnx.Module):
 class Mlp(nnx.Module):
     """The gated MLP: down(silu(gate(x)) * up(x))."""
 
-    def __init__(self, config: TransformerConfig, *, key):
-        dims, keys = projection_dims(config), jax.random.split(key, 3)
+    def __init__(self, config: TransformerConfig, *, keys):
+        dims = projection_dims(config)
         self.gate = Projection('gate', *dims['gate'], key=keys[0])
         self.up = Projection('up', *dims['up'], key=keys[1])
         self.down = Projection('down', *dims['down'], key=keys[2])
@@ -201,11 +201,11 @@ class Layer(nnx.Module):
     """One pre-norm decoder layer."""
 
     def __init__(self, config: TransformerConfig, *, key):
-        attention_key, mlp_key = jax.random.split(key)
+        keys = jax.random.split(key, 7)
         self.attention_norm = RmsNorm('norm', config.width, eps=config.norm_eps)
-        self.attention = Attention(config, key=attention_key)
+        self.attention = Attention(config, keys=keys[:4])
         self.mlp_norm = RmsNorm('norm', config.width, eps=config.norm_eps)
-        self.mlp = Mlp(config, key=mlp_key)
+        self.mlp = Mlp(config, keys=keys[4:])
 
     def __call__(
         self, hidden, rotation, attend: Attend, layer_cache, delta: Delta | None

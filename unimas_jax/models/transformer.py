@@ -35,6 +35,9 @@ from unimas_jax.models.config import TransformerConfig
 Params = dict[str, Any]
 """`{'base', 'adapters', 'heads'}`, nested dicts of arrays."""
 
+_MOST_PARTS = 6
+"""Modules that `Params` is made of, if it has all of them."""
+
 
 def init_params(
     config: TransformerConfig,
@@ -64,11 +67,15 @@ def init_params(
     params = {'base': {}, 'adapters': {}, 'heads': {}}
     parts = _parts(config, num_adapters, adapter_rank, value_head)
     state = lambda module: nnx.to_pure_dict(nnx.state(module))
-    for index, ((group, name), (make, is_stacked)) in enumerate(parts.items()):
-        part_key = jax.random.fold_in(key, index)
+    # A fixed number of keys: the base does not depend on what comes after it.
+    keys = jax.random.split(key, _MOST_PARTS)
+    for part_key, ((group, name), (make, is_stacked)) in zip(
+        keys, parts.items(), strict=False
+    ):
         if is_stacked:
-            keys = jax.random.split(part_key, config.num_layers)
-            params[group][name] = jax.vmap(lambda k, make=make: state(make(k)))(keys)
+            params[group][name] = jax.vmap(lambda k, make=make: state(make(k)))(
+                jax.random.split(part_key, config.num_layers)
+            )
         else:
             params[group][name] = state(make(part_key))
     return jax.tree.map(lambda leaf: leaf.astype(dtype), params)
