@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
@@ -31,13 +32,28 @@ def save(directory: str, model: str, step: int, tree: Any, extra: Extra) -> None
         step: Kept, and checked by `restore`.
         tree: A pytree of `jax.Array`.
         extra: Small numbers and strings.
+
+    Raises:
+        SpecError: The model lives on one process of several, which is not the first.
     """
+    if _is_alone(tree) and jax.process_index() != 0:
+        # Orbax would write nothing, and say nothing.
+        raise SpecError(
+            f'MeshSpec.first_chip of model {model!r} puts it on process '
+            f'{jax.process_index()} alone: a model on one host of a group of hosts can '
+            'be saved only from the first; move it there, or onto several hosts.'
+        )
     folder = _folder(directory, model)
-    with _checkpointer(tree, model) as checkpointer:
-        checkpointer.save(folder / 'state', args=ocp.args.PyTreeSave(tree))
+    # First, so that the other processes, which wait for each other at the end of
+    # Orbax's save, find it.
     if jax.process_index() == min(_processes(tree)):
+        folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({'step': step, 'extra': dict(extra)}, indent=1)
         (folder / 'extra.json').write_text(text)
+    with _checkpointer(tree, model) as checkpointer:
+        # In a group, Orbax refuses arrays of one process, but takes NumPy's.
+        savable = jax.tree.map(np.asarray, tree) if _is_alone(tree) else tree
+        checkpointer.save(folder / 'state', args=ocp.args.PyTreeSave(savable))
 
 
 def restore(directory: str, model: str, step: int, target: Any) -> Any:
@@ -65,6 +81,8 @@ def restore(directory: str, model: str, step: int, target: Any) -> Any:
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), target
     )
     folder = _folder(directory, model) / 'state'
+    if not folder.exists():
+        raise SpecError(f'checkpoint {folder} does not exist or is incomplete.')
     with _checkpointer(target, model) as checkpointer:
         saved = checkpointer.metadata(folder).item_metadata.tree
         _require_equal(_leaves(saved), _leaves(target), str(folder))
@@ -101,8 +119,7 @@ def _folder(directory: str, model: str) -> epath.Path:
 def _checkpointer(tree: Any, model: str) -> ocp.Checkpointer:
     """Return a checkpointer for the processes that hold the tree, and no others.
 
-    Orbax otherwise waits for every process of the group, and refuses arrays that live
-    on one process of several.
+    Orbax otherwise waits for every process of the group.
     """
     processes = _processes(tree)
     options = ocp.options.MultiprocessingOptions(
@@ -110,8 +127,20 @@ def _checkpointer(tree: Any, model: str) -> ocp.Checkpointer:
         active_processes=processes if jax.process_count() > 1 else None,
         barrier_sync_key_prefix=model,
     )
-    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=options)
+    # The default handler of arrays writes their metadata from process 0 only.
+    arrays = ocp.type_handlers.ArrayHandler(primary_host=min(processes))
+    handler = ocp.PyTreeCheckpointHandler(
+        multiprocessing_options=options,
+        type_handler_registry=ocp.type_handlers.create_type_handler_registry(
+            (jax.Array, arrays), (np.ndarray, ocp.type_handlers.NumpyHandler())
+        ),
+    )
     return ocp.Checkpointer(handler, multiprocessing_options=options)
+
+
+def _is_alone(tree: Any) -> bool:
+    """Whether one process of several holds the whole tree."""
+    return jax.process_count() > 1 and len(_processes(tree)) == 1
 
 
 def _processes(tree: Any) -> set[int]:
