@@ -53,6 +53,9 @@ FACT_WEIGHT = 1.0
 SPOKEN_WEIGHT = 0.3
 """Of what leads to a value: names and relations."""
 
+MARK_WEIGHT = 0.5
+"""Of what follows a value in a passage: whether it was told before."""
+
 CONTEXT_WEIGHT = 0.1
 """Of passages, whose names and values nobody can predict."""
 
@@ -67,6 +70,7 @@ class Phase:
         tokens: T, at which documents are cut.
         fact_counts: Facts of each entity; one of these for each document.
         num_restated: Facts that a document restates.
+        marked_share: Documents that mark values told before.
         extra_share: Documents with a third entity.
         question_share: Documents that begin with the question.
         search_share: Documents with a line before each passage.
@@ -77,6 +81,7 @@ class Phase:
     tokens: int
     fact_counts: tuple[int, ...]
     num_restated: int
+    marked_share: float
     extra_share: float
     question_share: float
     search_share: float
@@ -89,17 +94,19 @@ PHASES = (
         tokens=48,
         fact_counts=(2,),
         num_restated=1,
+        marked_share=0.5,
         extra_share=0.0,
         question_share=0.1,
         search_share=0.1,
     ),
     Phase(
-        steps=450,
-        rows=64,
-        tokens=112,
-        fact_counts=(2, 3, 4, 4),
-        num_restated=2,
-        extra_share=0.25,
+        steps=350,
+        rows=48,
+        tokens=104,
+        fact_counts=(3, 4, 4),
+        num_restated=1,
+        marked_share=0.5,
+        extra_share=0.2,
         question_share=0.5,
         search_share=0.5,
     ),
@@ -144,8 +151,9 @@ def make_tokenizer() -> tokenizers.Tokenizer:
     phrases += ['What do ', ' and ', ' have in common?', 'Question: ', 'Search: ', '- ']
     phrases += ['\n', '{"sub_queries": ["', '", "', '"]}']
     phrases += ['<final_answer>', '</final_answer>', *_instructions()]
-    syllables = [syllable.capitalize() for syllable in relations.SYLLABLES]
-    syllables += relations.SYLLABLES
+    # The longer ones first: the pattern takes the first alternative that matches.
+    syllables = [*relations.VALUE_SYLLABLES, *relations.NAME_SYLLABLES]
+    syllables += [syllable.capitalize() for syllable in relations.NAME_SYLLABLES]
     characters = string.ascii_letters + string.digits + string.punctuation + ' '
     pieces = dict.fromkeys([UNKNOWN, PAD, END, *phrases, *syllables, *characters])
     made = tokenizers.Tokenizer(
@@ -199,10 +207,26 @@ def documents(phase: Phase, seed: int) -> Iterator[list[tuple[str, float]]]:
         if rng.random() < phase.question_share:
             parts.append((f'Question: {pair.question}\n', CONTEXT_WEIGHT))
         has_searches = rng.random() < phase.search_share
+        is_marked = rng.random() < phase.marked_share
+        told: set[str] = set()
         for entity in entities:
-            head = f'Search: {entity.name}\n- ' if has_searches else ''
-            parts.append((f'{head}{entity.passage}\n', CONTEXT_WEIGHT))
+            if has_searches:
+                parts.append((f'Search: {entity.name}\n- ', CONTEXT_WEIGHT))
+            parts += _passage(entity, told if is_marked else set())
+            parts.append(('\n', CONTEXT_WEIGHT))
+            told |= {value for _, value in entity.facts}
         yield parts + _statements(phase, pair, entities, rng)
+
+
+def _passage(entity: relations.Entity, told: set[str]) -> list[tuple[str, float]]:
+    """The entity's passage, with `!` after values that were told before."""
+    parts = [(entity.name, CONTEXT_WEIGHT)]
+    for index, (relation, value) in enumerate(entity.facts):
+        is_last = index == len(entity.facts) - 1
+        parts.append((f' {relation} {value}', CONTEXT_WEIGHT))
+        end = '!' if value in told else '.' if is_last else ','
+        parts.append((end, MARK_WEIGHT))
+    return parts
 
 
 def _statements(

@@ -103,7 +103,7 @@ def test_a_source_is_fixed_by_its_seed():
     assert SOURCE.pairs('test')[0].question == FIRST_QUESTION
 
 
-FIRST_QUESTION = 'What do Bofozo and Kemebe have in common?'
+FIRST_QUESTION = 'What do Vibebu and Vozapu have in common?'
 
 
 def test_the_size_of_a_split_does_not_change_its_first_questions():

@@ -26,17 +26,23 @@ from unimas_jax.protocol import Passage, Segment
 from unimas_jax.specs import SpecError, check_types, require
 from unimas_jax.trace import Key, Query
 
-SYLLABLES = tuple(map(''.join, itertools.product('bdfgklmnprtz', 'aeiou')))
-"""Of which all names and values are made."""
+NAME_SYLLABLES = tuple(map(''.join, itertools.product('bdfgkmptvz', 'aeiou')))
+"""Three of them are a name."""
+
+VALUE_SYLLABLES = tuple(
+    map(''.join, itertools.product('bdfgkmptvz', 'aeiou', 'clnrsx'))
+)
+"""Two of them are a value; so many that two values seldom share one by chance.
+
+They end in letters that no name has: however letters are cut into syllables, from left
+to right and longest first, the cuts are the right ones.
+"""
 
 RELATIONS = ('lives in', 'studies', 'plays', 'trades', 'speaks', 'paints')
 """What an entity can have a value for."""
 
 SPLITS = {'base': 4, 'train': 4, 'dev': 1, 'test': 1}
 """Split to its share of all words; `base` is for training the base model."""
-
-NAME_SYLLABLES = 3
-VALUE_SYLLABLES = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,7 +228,7 @@ def generate(split: str, *, num_facts: int, seed: int) -> Iterator[Pair]:
     """
     rng = random.Random(f'relations {split} {seed}')
     names: set[str] = set()
-    values = words(split, VALUE_SYLLABLES)
+    values = words(split)
     while True:
         first_values = rng.sample(values, 2 * num_facts - 1)
         second_values = first_values[num_facts - 1 :]
@@ -247,16 +253,16 @@ def split_of(word: str) -> str:
 
 
 @functools.cache
-def words(split: str, num_syllables: int) -> tuple[str, ...]:
-    """Return every word of so many syllables that `split` owns."""
-    spelled = map(''.join, itertools.product(SYLLABLES, repeat=num_syllables))
+def words(split: str) -> tuple[str, ...]:
+    """Return every value that `split` owns."""
+    spelled = map(''.join, itertools.product(VALUE_SYLLABLES, repeat=2))
     return tuple(word for word in spelled if split_of(word) == split)
 
 
 def _new_name(split: str, taken: set[str], rng: random.Random) -> str:
     """Draw a name that was not drawn before, and remember it."""
     while True:
-        name = ''.join(rng.choices(SYLLABLES, k=NAME_SYLLABLES))
+        name = ''.join(rng.choices(NAME_SYLLABLES, k=3))
         if split_of(name) == split and name not in taken:
             taken.add(name)
             return name.capitalize()
@@ -280,4 +286,4 @@ def _any_value(segments: Sequence[Segment], rng: random.Random) -> str:
     text = ''.join(segment.text for segment in segments)
     pattern = '|'.join(RELATIONS)
     values = re.findall(rf'(?:{pattern}) (\w+)', text)
-    return rng.choice(list(dict.fromkeys(values)) or words('train', VALUE_SYLLABLES))
+    return rng.choice(list(dict.fromkeys(values)) or words('train'))
