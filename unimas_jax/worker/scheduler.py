@@ -121,6 +121,7 @@ class EngineState:
         pools: The pages of each shard.
         slots: The rows of each shard; None where free.
         query_age: Order in which queries were first seen.
+        lost: Ids of waiting requests that had a row before.
         peak_pages: The most pages held at once, over all shards.
     """
 
@@ -129,6 +130,7 @@ class EngineState:
     pools: list[PagePool]
     slots: list[list[Row | None]]
     query_age: dict[Any, int]
+    lost: set[int]
     peak_pages: int = 0
 
     def age(self, ticket: Ticket) -> tuple[int, int]:
@@ -152,7 +154,9 @@ def start(sizes: Geometry, *, prefix_cache: bool) -> EngineState:
         for _ in range(sizes.shards)
     ]
     slots: list[list[Row | None]] = [[None] * sizes.rows for _ in range(sizes.shards)]
-    return EngineState(sizes=sizes, waiting=[], pools=pools, slots=slots, query_age={})
+    return EngineState(
+        sizes=sizes, waiting=[], pools=pools, slots=slots, query_age={}, lost=set()
+    )
 
 
 def plan(
@@ -185,8 +189,10 @@ def plan(
         if row is None:
             break
         state.waiting.pop(0)
+        state.lost.discard(row.ticket.id)
         jobs[row.shard].extend(_page_jobs(row, sizes.page_tokens))
     _wait(state, [ticket for _, ticket in preempted])
+    state.lost |= {ticket.id for _, ticket in preempted}
     state.peak_pages = max(state.peak_pages, state.pages_held)
 
     size = sizes.prefill_rows
@@ -223,6 +229,7 @@ def _take_in(state, new, drawn, finished) -> None:
                 _free(state, row)
                 slots[slot] = None
     state.waiting = [x for x in state.waiting if x.id not in finished]
+    state.lost -= finished
     new = list(new)
     for ticket in new:
         state.query_age.setdefault(ticket.query, len(state.query_age))
@@ -265,9 +272,14 @@ def _grow(state: EngineState, shard: int) -> list[tuple[int, Ticket]]:
 
 def _pages_needed(row: Row, sizes: Geometry) -> int:
     """Pages that a row has filled after the next chunk, at most."""
-    prompt, limit = len(row.ticket.prompt), row.ticket.limit
+    tokens = len(row.ticket.prompt) + max(row.drawn, 1) - 1 + sizes.steps
+    return min(-(-tokens // sizes.page_tokens), _pages_at_most(row, sizes))
+
+
+def _pages_at_most(row: Row, sizes: Geometry) -> int:
+    """Pages that a row has filled when its reply is as long as it may be."""
     # The last token of a reply is drawn but never enters the cache.
-    tokens = prompt + min(max(row.drawn, 1) - 1 + sizes.steps, limit - 1)
+    tokens = len(row.ticket.prompt) + row.ticket.limit - 1
     return -(-tokens // sizes.page_tokens)
 
 
@@ -290,7 +302,12 @@ def _admit(state: EngineState, ticket: Ticket, crowded: set[int]) -> Row | None:
         )
         unused = sum(node.users == 0 for node in nodes)
         missing = _pages_needed(row, state.sizes) - len(nodes)
-        if missing <= pool.num_available - unused:
+        # Who lost a row comes back when there is room for the whole reply, or it
+        # would soon lose it again.
+        wanted = missing
+        if ticket.id in state.lost:
+            wanted = _pages_at_most(row, state.sizes) - len(nodes)
+        if wanted <= pool.num_available - unused:
             rank = (-len(nodes), -len(free), -pool.num_available, shard)
             choices.append((rank, missing, row))
     if not choices:
