@@ -59,7 +59,7 @@ if ((!dry_run)); then
   trap 'rm -rf "$files"' EXIT
 fi
 run tar -czf "$files/unimas_jax.tar.gz" --exclude=./build --exclude=./runs \
-  --exclude=./.git --exclude='./.venv*' --exclude=__pycache__ .
+  --exclude=./.git --exclude='./.venv*' --exclude=__pycache__ --exclude=./.pytest_cache .
 write "$files/.unimas_secrets" secrets
 copy all "$files/unimas_jax.tar.gz" "$files/.unimas_secrets" "$TPU_NAME:"
 on_hosts all "mkdir -p $REMOTE_DIR && tar -xzf unimas_jax.tar.gz -C $REMOTE_DIR && \

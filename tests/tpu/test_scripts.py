@@ -6,15 +6,12 @@ for `unimas` on the path records how it was called.
 
 import os
 import pathlib
-import secrets
 import shlex
 import signal
-import socket
 import stat
 import subprocess
 import sys
-import tempfile
-import time
+import tarfile
 
 import pytest
 
@@ -203,6 +200,10 @@ def test_setup_hands_secrets_over_unseen(gcloud, tmp_path):
     """They are in a file for the user alone, in no argument and no output."""
     settings = {'HF_TOKEN': "hf's 1234", 'OTHER': 'stays', **POD}
     _, output = gcloud('setup', NO_TOKEN='1', **settings)
+    with tarfile.open(tmp_path / 'unimas_jax.tar.gz') as archive:
+        tops = {name.split('/')[1] for name in archive.getnames()[1:]}
+    assert {'tpu', 'unimas_jax', 'gin', 'pyproject.toml'} <= tops
+    assert not {'.git', 'runs', 'build'} & tops
     written = tmp_path / '.unimas_secrets'
     assert stat.S_IMODE(written.stat().st_mode) == 0o600
     shown = subprocess.run(
@@ -317,13 +318,29 @@ def test_a_worker_gives_up_when_no_head_answers(tmp_path):
     assert output == 'start_ray.sh: no Ray head answers at 127.0.0.1:1.\n'
 
 
+def words(line):
+    """Return the words that bash reads in a line."""
+    result = subprocess.run(
+        ['bash', '-c', f"printf '%s\\0' {line}"], capture_output=True, text=True
+    )
+    return result.stdout.split('\0')[:-1]
+
+
 def test_flags_survive_two_shells(tmp_path):
-    flags = ['--gin_file=a.gin', '--gin_bindings=WEIGHTS = \'a "$b" \\`c\'', '--x=']
-    (command,) = dry('run_experiment', *flags, home=tmp_path, **POD)
-    assert command[:7] == ssh(0, '')[:7]
-    remote = shlex.split(command[7].removeprefix('--command='))
-    script = ['cd', 'unimas_jax', '&&', 'bash', 'tpu/run_experiment.sh']
-    assert remote == [*script, '--local', '--background', *flags]
+    """What is printed is what the first shell reads; its --command, what ssh does."""
+    flags = ['--gin_file=a.gin', '--gin_bindings=W = \'a "$b" \\`c\'', '--x=', '']
+    line = call('run_experiment', '--dry_run', *flags, home=tmp_path, **POD)
+    command = words(line)
+    remote = 'cd unimas_jax && '
+    assert command == ssh(0, command[-3].removeprefix('--command='))
+    assert command[-3].startswith(f'--command={remote}bash ')
+    assert words(command[-3].removeprefix(f'--command={remote}')) == [
+        'bash',
+        'tpu/run_experiment.sh',
+        '--local',
+        '--background',
+        *flags,
+    ]
 
 
 def test_run_experiment_trains_where_ray_is(tmp_path):
@@ -376,10 +393,13 @@ def background(home, *flags, **options):
 
 def test_background_run_reports_log_and_status(tmp_path):
     put_program(
-        tmp_path / 'unimas_venv/bin', 'unimas', 'echo "$RAY_ADDRESS $*"; exit 7'
+        tmp_path / 'unimas_venv/bin',
+        'unimas',
+        'echo "$RAY_ADDRESS $HF_TOKEN $*"; exit 7',
     )
+    (tmp_path / '.unimas_secrets').write_text('export HF_TOKEN=handed\n')
     output = background(tmp_path, '--gin_file=a', '--b=c d', status=7)
-    assert output == '127.0.0.1:6379 train --gin_file=a --b=c d\n'
+    assert output == '127.0.0.1:6379 handed train --gin_file=a --b=c d\n'
     background(tmp_path, '--second', status=7)
     assert len(list((tmp_path / 'unimas_logs').glob('train_until_*.log'))) == 1
 
@@ -445,85 +465,3 @@ def test_delete_of_nothing_is_no_error(gcloud):
     verbs, output = gcloud('delete', STATE='', **POD)
     assert verbs == ['list']
     assert output == 'There is no pod.\n'
-
-
-def free_port():
-    """Return a free port outside the range that Ray gives to its workers."""
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return probe.getsockname()[1]
-
-
-def alive_nodes(address, env):
-    code = (
-        'import ray; ray.init(log_to_driver=False, logging_level="ERROR"); '
-        'print(len({n["NodeID"] for n in ray.nodes() if n["Alive"]}))'
-    )
-    result = subprocess.run(
-        [sys.executable, '-c', code],
-        env={**env, 'RAY_ADDRESS': address},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert result.returncode == 0, result.stderr
-    return int(result.stdout.split()[-1])
-
-
-@pytest.fixture
-def nodes():
-    """Start Ray nodes that block, each with a short temporary folder; end them."""
-    with tempfile.TemporaryDirectory(prefix='ray', dir='/tmp') as folder:
-        env = {
-            'PATH': os.environ['PATH'],
-            'HOME': folder,
-            'VENV': sys.prefix,
-            'RAY_AUTH_TOKEN': secrets.token_hex(32),
-            'RAY_AUTH_MODE': 'token',
-        }
-        started = []
-
-        def start(kind, *options):
-            node = subprocess.Popen(
-                ['bash', FOLDER / 'start_ray.sh', '--local', kind]
-                + [f'--temp_dir={folder}/{kind}', '--num-cpus=0', '--block', *options]
-                + ['--object-store-memory=80000000'],
-                env=env,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            started.append(node)
-            return node
-
-        yield start, env
-        for node in reversed(started):
-            node.terminate()
-            node.communicate(timeout=60)
-
-
-def wait_until_started(node):
-    lines = []
-    for line in node.stdout:
-        lines.append(line)
-        if 'Ray runtime started' in line:
-            return
-    pytest.fail(''.join(lines))
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_two_nodes_of_one_machine_form_a_cluster(nodes):
-    """The worker may be started first; starting a node again does nothing."""
-    start, env = nodes
-    address = f'127.0.0.1:{free_port()}'
-    worker = start('worker', f'--address={address}')
-    head = start('head', f'--port={address.split(":")[1]}')
-    wait_until_started(head)
-    wait_until_started(worker)
-    assert alive_nodes(address, env) == 2
-    began = time.monotonic()
-    again = start('worker', f'--address={address}')
-    assert 'A Ray node runs already' in again.communicate(timeout=30)[0]
-    assert time.monotonic() - began < 10
-    assert alive_nodes(address, env) == 2
