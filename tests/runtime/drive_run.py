@@ -1,7 +1,7 @@
 """A training run in a process of its own, which a test may kill.
 
-Arguments: run folder, tokenizer folder, and what to kill and when, like `driver 30`:
-the tool's 30th call kills the driver, or the worker actor, with SIGKILL.
+Arguments: run folder, tokenizer folder; then, if a process is to be killed, when, who
+and how, like `30 driver SIGKILL`: at the tool's 30th call.
 """
 
 import asyncio
@@ -22,8 +22,9 @@ from unimas_jax.runtime.ray_runtime import RayRuntime
 class DeadlyLookUp:
     """A tool that kills a process at one of its calls."""
 
-    def __init__(self, victim, call_number):
-        self._victim, self._call_number, self._calls = victim, call_number, 0
+    def __init__(self, call_number, victim, signal_name):
+        self._call_number, self._calls = call_number, 0
+        self._victim, self._signal = victim, signal_name
         self._tool = small_experiment.LookUp()
 
     def __getattr__(self, name):
@@ -37,18 +38,18 @@ class DeadlyLookUp:
         """Count, and kill when the time has come."""
         self._calls += 1
         if self._calls == self._call_number:
+            print(f'{self._signal} to {self._victim}', flush=True)
             pid = os.getpid()
             if self._victim == 'worker':
                 (pid,) = processes.workers('ray::Leader')
-            print(f'killing {self._victim}', flush=True)
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.Signals[self._signal])
         return await self._tool.call(question)
 
 
-def main(folder, tokenizer_folder, victim='nobody', call_number='0'):
+def main(folder, tokenizer_folder, call_number='0', victim='', signal_name=''):
     """Train; the tool is the executioner."""
     experiment = tiny_models.experiment(tokenizer_folder)
-    tool = DeadlyLookUp(victim, int(call_number))
+    tool = DeadlyLookUp(int(call_number), victim, signal_name)
     experiment = dataclasses.replace(experiment, tools={'look_up': tool})
     run_folder = RunFolder(folder)
     run_folder.prepare()

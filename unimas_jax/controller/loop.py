@@ -94,12 +94,15 @@ async def train(
         run.note_start(report)
         # Not earlier: a runtime may install handlers of its own when it starts.
         with stop.listening():
+            is_lost = False
             while True:
                 try:
+                    if is_lost:
+                        await backend.restart()
                     return await run.steps(stop)
                 except WorkerLost as lost:
                     run.note_loss(lost)
-                    await backend.restart()
+                    is_lost = True
 
 
 class Training:

@@ -87,6 +87,11 @@ def find_hosts(
                     f'--hosts is {num_hosts}: the cluster has {len(hosts)} with a '
                     f'{resource}.'
                 )
+            if platform == 'tpu' and num_hosts not in (0, len(hosts)):
+                raise SpecError(
+                    f'--hosts is {num_hosts}: a TPU slice is used whole, and this one '
+                    f'has {len(hosts)} hosts; leave the flag out.'
+                )
             return platform, hosts[: num_hosts or None]
     if not cpu_devices:
         cpu_devices = -(-chips_needed // max(num_hosts, 1))

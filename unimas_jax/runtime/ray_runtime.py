@@ -5,6 +5,7 @@ need no code of the user's. The processes belong to the driver's job and die wit
 """
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
@@ -151,12 +152,7 @@ class RayRuntime:
     ) -> Mapping[str, float]:
         """Train on demonstrations and publish."""
         # Their source is the user's code, of which workers know nothing.
-        spec = SftSpec(
-            demonstrations=None,
-            steps=spec.steps,
-            batch_size=spec.batch_size,
-            optimizer=spec.optimizer,
-        )
+        spec = dataclasses.replace(spec, demonstrations=None)
         reports = await _all(
             group.call(
                 'sft',
@@ -288,7 +284,7 @@ class _Group:
                 blamed = await self._blame('')
                 if blamed:
                     raise self._lost(blamed) from error
-            raise error.cause from None
+            raise error.cause from error
 
     async def _blame(self, otherwise: str) -> str:
         """Return what the watch says about other processes, if it says it soon."""
