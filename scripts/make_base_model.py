@@ -3,9 +3,9 @@
     python scripts/make_base_model.py --out=examples/quickstart_base
 
 The model learns, by next-token prediction alone, to read passages in the grammar of
-`data.relations`: to restate a fact and to name what two entities share. Its documents
-are plain text about entities of the split `base`, whose words no other split has. They
-hold no question format, no JSON and no tags, and there is no reinforcement learning.
+`data.relations`: to restate the values of a relation. Its documents are plain text
+about entities of the split `base`, whose words no other split has. They hold no
+instructions, no JSON and no tags, and there is no reinforcement learning.
 
 Training has two phases: short documents, on which copying is discovered within minutes,
 and then documents as long as the prompts of the quickstart. Takes about ten minutes on
@@ -44,20 +44,11 @@ from unimas_jax.workflows import formats, prompts, qd_answer
 
 UNKNOWN, PAD, END = '<unk>', '<pad>', '</s>'
 
-ANSWER_WEIGHT = 2.0
-"""Of tokens that say what two entities share."""
-
-FACT_WEIGHT = 1.0
-"""Of values that restate a fact."""
-
-SPOKEN_WEIGHT = 0.3
-"""Of what leads to a value: names and relations."""
-
-MARK_WEIGHT = 0.5
-"""Of what follows a value in a passage: whether it was told before."""
+VALUE_WEIGHT = 1.0
+"""Of values that a document restates."""
 
 CONTEXT_WEIGHT = 0.1
-"""Of passages, whose names and values nobody can predict."""
+"""Of everything else: nobody can predict the names and values of passages."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,10 +60,9 @@ class Phase:
         rows: B, documents of a batch.
         tokens: T, at which documents are cut.
         fact_counts: Facts of each entity; one of these for each document.
-        num_restated: Facts that a document restates.
-        marked_share: Documents that mark values told before.
-        extra_share: Documents with a third entity.
-        question_share: Documents that begin with the question.
+        num_restated: Relations whose values a document restates unasked; fewer than
+            the facts of an entity.
+        question_share: Documents that begin with a question and end with its answer.
         search_share: Documents with a line before each passage.
     """
 
@@ -81,34 +71,28 @@ class Phase:
     tokens: int
     fact_counts: tuple[int, ...]
     num_restated: int
-    marked_share: float
-    extra_share: float
     question_share: float
     search_share: float
 
 
 PHASES = (
     Phase(
-        steps=250,
+        steps=200,
         rows=96,
-        tokens=48,
+        tokens=64,
         fact_counts=(2,),
         num_restated=1,
-        marked_share=0.5,
-        extra_share=0.0,
-        question_share=0.1,
+        question_share=0.7,
         search_share=0.1,
     ),
     Phase(
         steps=350,
-        rows=48,
-        tokens=104,
+        rows=64,
+        tokens=96,
         fact_counts=(3, 4, 4),
-        num_restated=1,
-        marked_share=0.5,
-        extra_share=0.2,
-        question_share=0.5,
-        search_share=0.5,
+        num_restated=2,
+        question_share=0.8,
+        search_share=0.6,
     ),
 )
 
@@ -148,7 +132,8 @@ def make_tokenizer() -> tokenizers.Tokenizer:
     """
     phrases = [f' {relation} ' for relation in relations.RELATIONS]
     phrases += relations.RELATIONS
-    phrases += ['What do ', ' and ', ' have in common?', 'Question: ', 'Search: ', '- ']
+    phrases += ['Question: ', 'What is the', 'of ', ' and of ', ' and ']
+    phrases += ['Search: ', '- ', 'So: ', 'The']
     phrases += ['\n', '{"sub_queries": ["', '", "', '"]}']
     phrases += ['<final_answer>', '</final_answer>', *_instructions()]
     # The longer ones first: the pattern takes the first alternative that matches.
@@ -194,60 +179,37 @@ def documents(phase: Phase, seed: int) -> Iterator[list[tuple[str, float]]]:
     """Yield documents as (text, weight of its tokens in the loss)."""
     rng = random.Random(seed)
     sources = {
-        count: relations.generate('base', num_facts=count, seed=seed)
-        for count in sorted({2, *phase.fact_counts})
+        count: relations.generate('base', num_facts=count, seed=10 * seed + count)
+        for count in sorted(set(phase.fact_counts))
     }
     while True:
         pair = next(sources[rng.choice(phase.fact_counts)])
-        entities = [pair.first, pair.second]
-        if rng.random() < phase.extra_share:
-            entities.append(next(sources[2]).first)
-        rng.shuffle(entities)
-        parts = []
-        if rng.random() < phase.question_share:
-            parts.append((f'Question: {pair.question}\n', CONTEXT_WEIGHT))
+        entities = rng.sample([pair.first, pair.second], 2)
+        is_asked = rng.random() < phase.question_share
         has_searches = rng.random() < phase.search_share
-        is_marked = rng.random() < phase.marked_share
-        told: set[str] = set()
+        parts = [(f'Question: {pair.question}\n', CONTEXT_WEIGHT)] if is_asked else []
         for entity in entities:
-            if has_searches:
-                parts.append((f'Search: {entity.name}\n- ', CONTEXT_WEIGHT))
-            parts += _passage(entity, told if is_marked else set())
-            parts.append(('\n', CONTEXT_WEIGHT))
-            told |= {value for _, value in entity.facts}
-        yield parts + _statements(phase, pair, entities, rng)
+            head = f'Search: {entity.name}\n- ' if has_searches else ''
+            parts.append((f'{head}{entity.passage}\n', CONTEXT_WEIGHT))
+        if is_asked:
+            parts += _statement('So: ', pair.relation, entities)
+        told = {relation for entity in entities for relation, _ in entity.facts}
+        untold = sorted(told - {pair.relation} if is_asked else told)
+        for relation in rng.sample(untold, phase.num_restated):
+            parts += _statement(f'The {relation} ', relation, entities)
+        yield parts
 
 
-def _passage(entity: relations.Entity, told: set[str]) -> list[tuple[str, float]]:
-    """The entity's passage, with `!` after values that were told before."""
-    parts = [(entity.name, CONTEXT_WEIGHT)]
-    for index, (relation, value) in enumerate(entity.facts):
-        is_last = index == len(entity.facts) - 1
-        parts.append((f' {relation} {value}', CONTEXT_WEIGHT))
-        end = '!' if value in told else '.' if is_last else ','
-        parts.append((end, MARK_WEIGHT))
-    return parts
-
-
-def _statements(
-    phase: Phase,
-    pair: relations.Pair,
-    entities: list[relations.Entity],
-    rng: random.Random,
+def _statement(
+    head: str, relation: str, entities: list[relations.Entity]
 ) -> list[tuple[str, float]]:
-    """The end of a document: restated facts and what the pair shares, in any order."""
-    lines = []
-    for _ in range(phase.num_restated):
-        entity = rng.choice(entities)
-        relation, value = rng.choice(entity.facts)
-        lines.append((f'{entity.name} {relation} ', value, FACT_WEIGHT))
-    one, other = rng.sample([pair.first.name, pair.second.name], 2)
-    lines.append((f'{one} and {other}: ', pair.value, ANSWER_WEIGHT))
-    rng.shuffle(lines)
-    parts = []
-    for spoken, value, weight in lines:
-        parts += [(spoken, SPOKEN_WEIGHT), (value, weight), ('\n', CONTEXT_WEIGHT)]
-    return parts
+    """A line with the relation's values, in the order of the passages."""
+    values = [dict(e.facts)[relation] for e in entities if relation in dict(e.facts)]
+    return [
+        (head, CONTEXT_WEIGHT),
+        (' '.join(values), VALUE_WEIGHT),
+        ('\n', CONTEXT_WEIGHT),
+    ]
 
 
 def batches(
@@ -290,21 +252,21 @@ def train(
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
     def step(params, state, tokens, weights):
-        (loss, shared), gradients = jax.value_and_grad(loss_and_accuracy, has_aux=True)(
-            params, config, tokens, weights
-        )
+        (loss, accuracy), gradients = jax.value_and_grad(
+            loss_and_accuracy, has_aux=True
+        )(params, config, tokens, weights)
         updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), state, loss, shared
+        return optax.apply_updates(params, updates), state, loss, accuracy
 
     started, done = time.perf_counter(), 0
     for index, phase in enumerate(PHASES):
         source = batches(phase, tokenizer, seed + index)
         for tokens, weights in itertools.islice(source, phase.steps):
-            params, state, loss, shared = step(params, state, tokens, weights)
+            params, state, loss, accuracy = step(params, state, tokens, weights)
             done += 1
             if done % 50 == 0:
                 print(
-                    f'step {done}  loss {loss:.3f}  shared values {shared:.3f}  '
+                    f'step {done}  loss {loss:.3f}  restated values {accuracy:.3f}  '
                     f'{time.perf_counter() - started:.0f} s',
                     flush=True,
                 )
@@ -312,7 +274,7 @@ def train(
 
 
 def loss_and_accuracy(params, config, tokens, weights):
-    """Return the weighted next-token loss, and how often shared values are right."""
+    """Return the weighted next-token loss, and how often restated values are right."""
     inputs, targets, weights = tokens[:, :-1], tokens[:, 1:], weights[:, 1:]
     positions = jnp.broadcast_to(
         jnp.arange(inputs.shape[1], dtype=jnp.int32)[None], inputs.shape
@@ -328,9 +290,9 @@ def loss_and_accuracy(params, config, tokens, weights):
     )
     scores = transformer.logits(params, config, hidden)
     losses = optax.softmax_cross_entropy_with_integer_labels(scores, targets)
-    is_shared = weights == ANSWER_WEIGHT
-    is_right = is_shared & (scores.argmax(-1) == targets)
-    return (losses * weights).sum() / weights.sum(), is_right.sum() / is_shared.sum()
+    is_value = weights == VALUE_WEIGHT
+    is_right = is_value & (scores.argmax(-1) == targets)
+    return (losses * weights).sum() / weights.sum(), is_right.sum() / is_value.sum()
 
 
 def write(

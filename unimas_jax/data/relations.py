@@ -1,16 +1,16 @@
 """Generated entities, facts and two-entity questions: a data set from nothing.
 
-A pair of entities shares the value of exactly one relation; the question asks which
-value. Each entity has one passage with a few facts, so both passages must be read:
-one alone leaves every one of its values equally likely.
+A question asks for the value of one relation for two entities, and each entity has one
+passage with a few facts. No passage answers for both, and without passages there is
+nothing to guess from: values are words of random syllables.
 
-Names and values are words of random syllables. A hash of its letters gives each word
-to one split, so that no name and no value of a split occurs in another one: nothing
-can be learnt by heart, and copying must work on words never seen.
+A hash of its letters gives each word to one split, so that no name and no value of a
+split occurs in another one: nothing can be learnt by heart, and copying must work on
+words never seen.
 
 The teacher knows the formats of `qd_answer` and nothing else: it searches at random
-and answers with any value that it was shown. What to search for, and that the answer
-is the value that both entities share, is left to reinforcement learning.
+and answers with any values that it was shown. What to search for, and which of the
+values were asked for, is left to reinforcement learning.
 """
 
 import dataclasses
@@ -29,16 +29,14 @@ from unimas_jax.trace import Key, Query
 NAME_SYLLABLES = tuple(map(''.join, itertools.product('bdfgkmptvz', 'aeiou')))
 """Three of them are a name."""
 
-VALUE_SYLLABLES = tuple(
-    map(''.join, itertools.product('bdfgkmptvz', 'aeiou', 'clnrsx'))
-)
-"""Two of them are a value; so many that two values seldom share one by chance.
+VALUE_SYLLABLES = tuple(map(''.join, itertools.product('bdfgkmptvz', 'aeiou', 'lns')))
+"""Two of them are a value.
 
 They end in letters that no name has: however letters are cut into syllables, from left
 to right and longest first, the cuts are the right ones.
 """
 
-RELATIONS = ('lives in', 'studies', 'plays', 'trades', 'speaks', 'paints')
+RELATIONS = ('home', 'craft', 'game', 'food', 'pet', 'tongue')
 """What an entity can have a value for."""
 
 SPLITS = {'base': 4, 'train': 4, 'dev': 1, 'test': 1}
@@ -61,27 +59,39 @@ class Entity:
     def passage(self) -> str:
         """The one text about this entity."""
         facts = ', '.join(f'{relation} {value}' for relation, value in self.facts)
-        return f'{self.name} {facts}.'
+        return f'{self.name}: {facts}.'
+
+    def value(self, relation: str) -> str:
+        """Return the value of a relation that the entity has."""
+        return dict(self.facts)[relation]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two entities and the value that they share.
+    """Two entities and a relation that both have.
 
     Attributes:
         first: Named first in the question.
         second: Named second.
-        value: The one value that occurs in both passages.
+        relation: What is asked for.
     """
 
     first: Entity
     second: Entity
-    value: str
+    relation: str
 
     @property
     def question(self) -> str:
-        """Asks for `value`."""
-        return f'What do {self.first.name} and {self.second.name} have in common?'
+        """Asks for the relation's value of both."""
+        return (
+            f'What is the {self.relation} of {self.first.name} and of '
+            f'{self.second.name}?'
+        )
+
+    @property
+    def answer(self) -> str:
+        """Both values, in the order of the names."""
+        return ' '.join(x.value(self.relation) for x in (self.first, self.second))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +136,7 @@ class RelationsSource:
                 id=f'{split}-{index}',
                 dataset='relations',
                 fields={'question': pair.question},
-                gold=pair.value,
+                gold=pair.answer,
                 hints={'names': (pair.first.name, pair.second.name)},
             )
             for index, pair in enumerate(self.pairs(split))
@@ -203,7 +213,7 @@ class FormatTeacher:
         if role == 'decompose':
             return json.dumps({'sub_queries': self._searches(query, rng)})
         if role == 'answer':
-            return f'<final_answer>{_any_value(segments, rng)}</final_answer>'
+            return f'<final_answer>{_any_values(segments, rng)}</final_answer>'
         raise SpecError(f'FormatTeacher plays decompose and answer, not {role!r}.')
 
     def _searches(self, query: Query, rng: random.Random) -> list[str]:
@@ -230,15 +240,13 @@ def generate(split: str, *, num_facts: int, seed: int) -> Iterator[Pair]:
     names: set[str] = set()
     values = words(split)
     while True:
-        first_values = rng.sample(values, 2 * num_facts - 1)
-        second_values = first_values[num_facts - 1 :]
-        shared = second_values[0]
         relation = rng.choice(RELATIONS)
-        pair = [
-            _entity(_new_name(split, names, rng), relation, shared, others, rng)
-            for others in (first_values[: num_facts - 1], second_values[1:])
-        ]
-        yield Pair(first=pair[0], second=pair[1], value=shared)
+        drawn = rng.sample(values, 2 * num_facts)
+        first, second = (
+            _entity(_new_name(split, names, rng), relation, part, rng)
+            for part in (drawn[:num_facts], drawn[num_facts:])
+        )
+        yield Pair(first=first, second=second, relation=relation)
 
 
 def split_of(word: str) -> str:
@@ -269,21 +277,21 @@ def _new_name(split: str, taken: set[str], rng: random.Random) -> str:
 
 
 def _entity(
-    name: str, relation: str, shared: str, others: Sequence[str], rng: random.Random
+    name: str, relation: str, values: Sequence[str], rng: random.Random
 ) -> Entity:
-    """Return an entity with the shared fact somewhere among the others."""
-    free = [other for other in RELATIONS if other != relation]
-    facts = list(zip(rng.sample(free, len(others)), others, strict=True))
-    facts.insert(rng.randrange(len(others) + 1), (relation, shared))
-    return Entity(name=name, facts=tuple(facts))
+    """Return an entity that has `relation` somewhere among its facts."""
+    others = [other for other in RELATIONS if other != relation]
+    chosen = [relation, *rng.sample(others, len(values) - 1)]
+    rng.shuffle(chosen)
+    return Entity(name=name, facts=tuple(zip(chosen, values, strict=True)))
 
 
-def _any_value(segments: Sequence[Segment], rng: random.Random) -> str:
-    """Return one of the distinct values in the passages of a prompt.
+def _any_values(segments: Sequence[Segment], rng: random.Random) -> str:
+    """Return one or two of the values in the passages of a prompt.
 
     Without passages it is any word, so that the format is learnt for that case too.
     """
     text = ''.join(segment.text for segment in segments)
-    pattern = '|'.join(RELATIONS)
-    values = re.findall(rf'(?:{pattern}) (\w+)', text)
-    return rng.choice(list(dict.fromkeys(values)) or words('train'))
+    values = re.findall(rf'(?:{"|".join(RELATIONS)}) (\w+)[,.]', text)
+    values = list(dict.fromkeys(values)) or [rng.choice(words('train'))]
+    return ' '.join(rng.sample(values, min(len(values), rng.choice((1, 2)))))
