@@ -249,25 +249,11 @@ def to_rollout(params: Params, config: TransformerConfig, *, dtype) -> Params:
     for group in ('base', 'adapters'):
         result[group] = jax.tree_util.tree_map_with_path(cast, params[group])
         if result[group]:
-            result[group]['layers'] = unstack(result[group]['layers'], config)
+            result[group]['layers'] = tuple(
+                jax.tree.map(lambda leaf, i=i: leaf[i], result[group]['layers'])
+                for i in range(config.num_layers)
+            )
     return result
-
-
-def unstack(tree: Any, config: TransformerConfig) -> tuple[Any, ...]:
-    """Split leaves [L, ...] into one tree per layer.
-
-    Args:
-        tree: Arrays with a leading L; or their logical axes or shapes, after
-            `jax.eval_shape`.
-        config: Gives L.
-
-    Returns:
-        L trees of the same structure without the leading axis.
-    """
-    return tuple(
-        jax.tree.map(lambda leaf, index=index: leaf[index], tree)
-        for index in range(config.num_layers)
-    )
 
 
 def num_params(config: TransformerConfig) -> int:
