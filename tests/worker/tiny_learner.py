@@ -1,5 +1,7 @@
 """A tiny model on any mesh, and random rollouts, for the learner's tests."""
 
+import functools
+
 import jax
 import numpy as np
 
@@ -7,7 +9,6 @@ from unimas_jax import specs
 from unimas_jax.models import sharding, transformer
 from unimas_jax.models.config import TransformerConfig
 from unimas_jax.trace import Key
-from unimas_jax.worker import train_state
 from unimas_jax.worker.buffer import Rollout
 from unimas_jax.worker.programs import ModelState
 from unimas_jax.worker.training import TrainingPrograms
@@ -86,24 +87,43 @@ def make_mesh(spec):
 class TinyDevice:
     """The learner's half of a device model, without the engine's."""
 
-    def __init__(self, spec, *, config=CONFIG, num_adapters=0, seed=0):
+    def __init__(self, spec, *, config=CONFIG, num_adapters=0):
+        self.spec, self.config = spec, config
         self.mesh = make_mesh(spec)
         self.programs = TrainingPrograms(config, spec, self.mesh)
-        params = placed_params(
-            spec, config, self.mesh, num_adapters=num_adapters, seed=seed
-        )
+        params = placed_params(spec, config, self.mesh, num_adapters=num_adapters)
         self.state = ModelState(train=self.programs.init_state(params))
-        for program in self.programs.programs():
-            program.compile()
-        self.launched = []
+        self.compiled = set()
+        self.initial = jax.device_get(self.state.train)
+        self.placed = jax.tree.map(lambda leaf: leaf.sharding, self.state.train)
+
+    def reset(self):
+        """Return to the first state; programs stay compiled."""
+        self.state = ModelState(train=jax.device_put(self.initial, self.placed))
+        return self
 
     def launch(self, name, args):
-        self.launched.append((name, args))
+        """Run a command, compiling its program when it is first used."""
+        if name not in self.compiled:
+            by_name = {program.name: program for program in self.programs.programs()}
+            by_name[name].compile()
+            self.compiled.add(name)
         return jax.device_get(self.programs.table()[name](self.state, args))
 
     @property
-    def train(self) -> train_state.TrainState:
+    def train(self):
+        """The train state."""
         return self.state.train
+
+
+@functools.cache
+def _device(spec, config, num_adapters):
+    return TinyDevice(spec, config=config, num_adapters=num_adapters)
+
+
+def device(spec, *, config=CONFIG, num_adapters=0):
+    """Return a device in its first state; equal arguments share compiled programs."""
+    return _device(spec, config, num_adapters).reset()
 
 
 def rollouts(count, *, seed=0, roles=('ask', 'answer'), adapters=(-1,), vocab=120):
@@ -148,8 +168,4 @@ def relative_errors(tree, expected):
         return jax.tree_util.keystr(path), np.linalg.norm(leaf - want) / scale
 
     pairs = jax.tree_util.tree_map_with_path(error, host(tree), host(expected))
-    return dict(
-        jax.tree.leaves(pairs, is_leaf=lambda x: isinstance(x, tuple))
-    )
-
-
+    return dict(jax.tree.leaves(pairs, is_leaf=lambda x: isinstance(x, tuple)))

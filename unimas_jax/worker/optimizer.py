@@ -90,7 +90,8 @@ def apply(
 
     Source: Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101.
     """
-    norm = optax.global_norm(gradients)
+    squares = jax.tree.map(lambda leaf: jnp.sum(jnp.square(leaf)), gradients)
+    norm = jnp.sqrt(sum(jax.tree.leaves(squares)))
     scale = jnp.minimum(1.0, numbers['max_grad_norm'] / jnp.maximum(norm, TINY))
     clipped = jax.tree.map(lambda leaf: leaf * scale, gradients)
     adam = optax.scale_by_adam(numbers['b1'], numbers['b2'], numbers['eps'])
