@@ -15,7 +15,7 @@ def random_rollout(seed, *, count=20):
 
 
 def gae_sums(reward, value, mask, *, discount, decay):
-    """The closed form: advantage[t] = sum over k of (discount * decay)^k delta[t + k]."""
+    """The closed form: a sum of (discount * decay)^k delta[t + k] over k."""
     steps = np.flatnonzero(mask)
     advantage, target = np.zeros(len(mask)), np.zeros(len(mask))
     values = np.append(value[steps], 0.0)
