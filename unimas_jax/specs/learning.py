@@ -157,7 +157,7 @@ class SftSpec:
 
     Attributes:
         demonstrations: Object with `load(data_dir, workflow)` that returns a sequence
-            of `protocol.Demonstration`.
+            of `protocol.Demonstration`; None in a copy that is sent to workers.
         steps: Optimizer steps for each model.
         batch_size: Demonstrations of one optimizer step.
         learning_rate: Step size after the warm-up, apart from PPO's.
@@ -173,7 +173,8 @@ class SftSpec:
     def __post_init__(self):
         check_types(self)
         require(
-            callable(getattr(self.demonstrations, 'load', None)),
+            self.demonstrations is None
+            or callable(getattr(self.demonstrations, 'load', None)),
             'SftSpec.demonstrations',
             self.demonstrations,
             'give an object with load(data_dir, workflow).',
