@@ -1,6 +1,6 @@
 """Compare our logits with those of transformers on SmolLM2-135M, token by token.
 
-    pip install torch==2.13.0 transformers==5.24.0 jax==0.10.2 flax==0.12.8
+    pip install torch==2.13.0 transformers==5.24.0 jax==0.10.2 flax==0.12.8 chex
     python scripts/get_smollm2.py --out smollm2
     PYTHONPATH=. python scripts/parity/smollm2_vs_transformers.py --weights smollm2
 
