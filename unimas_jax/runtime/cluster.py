@@ -40,14 +40,26 @@ def connect() -> bool:
 
     Returns:
         Whether a connection was made here, so that it must be ended here.
+
+    Raises:
+        SpecError: The cluster cannot be reached, or does not let us in.
     """
     if ray.is_initialized():
         return False
     quiet = {'log_to_driver': False, 'logging_level': 'ERROR'}
-    if os.environ.get('RAY_ADDRESS'):
+    address = os.environ.get('RAY_ADDRESS')
+    if address:
         package = str(pathlib.Path(unimas_jax.__file__).parent)
-        ray.init(runtime_env={'py_modules': [package]}, **quiet)
+        try:
+            ray.init(runtime_env={'py_modules': [package]}, **quiet)
+        except ConnectionError as error:
+            raise SpecError(
+                f'RAY_ADDRESS is {address!r}: no connection; check that the cluster '
+                'runs, and that RAY_AUTH_MODE is the same here as where it was started.'
+            ) from error
     else:
+        # A cluster of our own reports to nobody.
+        os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
         ray.init(
             num_cpus=1,
             object_store_memory=OBJECT_STORE_BYTES,

@@ -277,7 +277,8 @@ class _Group:
         try:
             return result.result()
         except ray.exceptions.RayActorError as error:
-            raise self._lost(await self._blame(str(error))) from error
+            first_line, *_ = str(error).splitlines()
+            raise self._lost(await self._blame(first_line)) from error
         except ray.exceptions.RayTaskError as error:
             if error.cause.__class__.__name__ == 'DeviceFailure':
                 # A collective fails because another process is gone, as a rule.

@@ -1,0 +1,62 @@
+"""What worker processes are told about their devices; no cluster is started."""
+
+import os
+
+import pytest
+
+from unimas_jax.runtime import cluster
+from unimas_jax.runtime.cluster import Host
+from unimas_jax.runtime.placement import HostGroup
+from unimas_jax.specs import SpecError
+
+
+def options(platform, *, chips=4, num_hosts=4, group=(0,)):
+    hosts = [Host(node_id=f'{i:056x}', chips=chips) for i in range(num_hosts)]
+    place = HostGroup(name='host0', hosts=group, chips={'shared': (0,)})
+    return cluster.actor_options(platform, hosts, place, group[0])
+
+
+def environment(platform, **fields):
+    return options(platform, **fields)['runtime_env']['env_vars']
+
+
+def test_a_process_on_cpu_has_the_devices_that_were_asked_for():
+    variables = environment('cpu', chips=3)
+    assert variables['JAX_PLATFORMS'] == 'cpu'
+    assert variables['JAX_NUM_CPU_DEVICES'] == '3'
+
+
+def test_a_process_owns_all_chips_of_its_host_and_never_falls_back_to_cpu():
+    assert options('gpu', chips=8)['num_gpus'] == 8
+    assert environment('gpu')['JAX_PLATFORMS'] == 'cuda,cpu'
+    assert options('tpu')['resources'] == {'TPU': 4}
+    assert environment('tpu')['JAX_PLATFORMS'] == 'tpu,cpu'
+
+
+def test_one_host_of_a_tpu_slice_works_alone():
+    variables = environment('tpu', group=(2,))
+    assert variables['TPU_PROCESS_BOUNDS'] == '1,1,1'
+    assert variables['TPU_CHIPS_PER_PROCESS_BOUNDS'] == '2,2,1'
+    whole = environment('tpu', group=(0, 1, 2, 3))
+    assert 'TPU_PROCESS_BOUNDS' not in whole
+
+
+def test_a_part_of_a_tpu_slice_is_refused():
+    with pytest.raises(SpecError, match=r"\['shared'\].*2 of 4 TPU hosts"):
+        options('tpu', group=(0, 1))
+
+
+def test_what_the_driver_tells_jax_holds_for_workers(monkeypatch):
+    monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', '/cache')
+    monkeypatch.setenv('JAX_PLATFORMS', 'tpu')
+    variables = environment('cpu')
+    assert variables['JAX_COMPILATION_CACHE_DIR'] == '/cache'
+    assert variables['JAX_PLATFORMS'] == 'cpu'
+
+
+def test_workers_of_this_machine_import_what_the_driver_imports(monkeypatch):
+    monkeypatch.delenv('RAY_ADDRESS', raising=False)
+    folders = environment('cpu')['PYTHONPATH'].split(os.pathsep)
+    assert os.path.dirname(os.__file__) in folders
+    monkeypatch.setenv('RAY_ADDRESS', 'elsewhere:6379')
+    assert 'PYTHONPATH' not in environment('cpu')
