@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-import gin
+import gin.config
 
 from unimas_jax import specs
 from unimas_jax.models import zoo

@@ -200,9 +200,10 @@ class Router:
 
     def _on_end(self, task: asyncio.Task) -> None:
         """Hand the error of a group's task to every caller, present and future."""
-        if task.cancelled() or task.exception() is None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
             return
-        self.failure = self.failure or task.exception()
+        self.failure = self.failure or error
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(self.failure)

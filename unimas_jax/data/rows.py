@@ -16,7 +16,7 @@ HotpotQA's `supporting_facts` become the hint `supporting_titles`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from unimas_jax.trace import Query
 
@@ -76,12 +76,11 @@ def _supporting_titles(row: Row) -> tuple[str, ...]:
     if facts is None:
         return ()
     # Pairs of title and sentence, or the parallel lists of Hugging Face and TFDS.
-    titles = facts.get('title') if isinstance(facts, Mapping) else facts
-    if not _is_list(titles):
-        raise RowError('supporting_facts is not a list of [title, sentence]')
-    if not isinstance(facts, Mapping):
-        titles = [fact[0] if _is_list(fact) and fact else None for fact in titles]
-    if not all(isinstance(title, str) for title in titles):
+    if _is_list(facts):
+        titles = [fact[0] if _is_list(fact) and fact else None for fact in facts]
+    else:
+        titles = facts.get('title') if isinstance(facts, Mapping) else None
+    if not _is_texts(titles):
         raise RowError('supporting_facts is not a list of [title, sentence]')
     return tuple(dict.fromkeys(titles))
 
@@ -144,16 +143,19 @@ def paragraphs(row: Row) -> tuple[tuple[str, str], ...]:
             not _is_list(entry)
             or len(entry) != 2
             or not isinstance(entry[0], str)
-            or not _is_list(entry[1])
-            or not all(isinstance(sentence, str) for sentence in entry[1])
+            or not _is_texts(entry[1])
         ):
             raise RowError('context is not a list of [title, [sentence, ...]]')
         result.append((entry[0], ''.join(entry[1]).strip()))
     return tuple(result)
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _is_texts(value: Any) -> TypeGuard[Sequence[str]]:
+    return _is_list(value) and all(isinstance(item, str) for item in value)
 
 
 def _text(row: Row, name: str) -> str:

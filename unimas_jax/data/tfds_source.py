@@ -75,7 +75,8 @@ class TfdsSource:
             builder.download_and_prepare(
                 download_config=tfds.download.DownloadConfig(manual_dir=manual_dir)
             )
-            rows = builder.as_data_source(split=wanted)
+            # The decorator's types swallow `split`.
+            rows = builder.as_data_source(split=wanted)  # pyright: ignore[reportCallIssue]
         except ModuleNotFoundError as error:
             raise SpecError(
                 f'TfdsSource.name is {self.name!r}: {_first_line(error)}; TFDS needs '

@@ -82,7 +82,7 @@ class TransformerConfig:
 
     def __post_init__(self):
         check_types(self)
-        _require_family('TransformerConfig.family', self.family)
+        _supported_family('TransformerConfig.family', self.family)
         for field in dataclasses.fields(self):
             if field.type in (int, float):
                 value = getattr(self, field.name)
@@ -127,8 +127,7 @@ def from_hf(config: Mapping[str, Any]) -> TransformerConfig:
         SpecError: The architecture, or a setting of it, is not supported; or a
             needed field is missing. The message names the field and its value.
     """
-    family = config.get('model_type')
-    _require_family('model_type', family)
+    family = _supported_family('model_type', config.get('model_type'))
     _refuse_unsupported(config)
     theta, scaling = _rope(config)
     width, num_heads = (
@@ -190,8 +189,9 @@ def to_hf(config: TransformerConfig) -> dict[str, Any]:
     return result
 
 
-def _require_family(where: str, family: Any):
+def _supported_family(where: str, family: Any) -> str:
     require(family in _FAMILIES, where, family, f'use one of {", ".join(_FAMILIES)}.')
+    return family
 
 
 def _required(config: Mapping[str, Any], field: str) -> Any:

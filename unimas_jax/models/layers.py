@@ -175,7 +175,7 @@ class Attention(nnx.Module):
     def __call__(self, x, rotation, attend: Attend, layer_cache, delta: Delta | None):
         """Return the mixed [B, T, D] and what `attend` made of `layer_cache`."""
         query, key = self.query(x, delta), self.key(x, delta)
-        if self.query_norm is not None:
+        if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         query, key = rope.rotate(query, rotation), rope.rotate(key, rotation)
         mixed, layer_cache = attend(query, key, self.value(x, delta), layer_cache)

@@ -9,7 +9,7 @@ replicated, and the fallback is logged.
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -20,11 +20,17 @@ from unimas_jax.specs import require
 
 logger = logging.getLogger(__name__)
 
+# jaxlib's extension module has no stubs, so that checkers see no class here.
+Device: TypeAlias = jax.Device  # pyright: ignore[reportInvalidTypeForm]
+
 AXES = ('data', 'fsdp', 'tensor')
 """Names of every mesh's axes, slowest first."""
 
-Rules = Mapping[str, str | tuple[str, ...] | None]
-"""Logical axis -> mesh axis, several of them, or None for replicated."""
+MeshAxes: TypeAlias = str | tuple[str, ...] | None
+"""A mesh axis, several of them, or None for replicated."""
+
+Rules: TypeAlias = Mapping[str, MeshAxes]
+"""Logical axis -> mesh axes."""
 
 RULES_ROLLOUT: Rules = {
     'vocab': 'tensor',
@@ -51,7 +57,7 @@ _TOGETHER = ('heads', 'kv')
 key/value heads that its query heads use."""
 
 
-def make_mesh(devices: Sequence[jax.Device], data: int, fsdp: int, tensor: int) -> Mesh:
+def make_mesh(devices: Sequence[Device], data: int, fsdp: int, tensor: int) -> Mesh:
     """Arrange devices, in their order, as a (data, fsdp, tensor) mesh.
 
     Neighbours in `devices` become neighbours along `tensor`, which talks most.
@@ -129,7 +135,7 @@ def fallbacks(
     )
 
 
-def heads_axis(config: TransformerConfig, mesh: Mesh, rules: Rules) -> str | None:
+def heads_axis(config: TransformerConfig, mesh: Mesh, rules: Rules) -> MeshAxes:
     """The mesh axis of attention heads, for caches; None if they are replicated."""
     sizes = {'heads': [config.num_heads], 'kv': [config.num_kv_heads]}
     return None if _undivided(sizes, mesh, rules) else rules['kv']
@@ -151,7 +157,7 @@ def _undivided(
     return reasons
 
 
-def _num_parts(mesh_axes: str | tuple[str, ...] | None, mesh: Mesh) -> int:
+def _num_parts(mesh_axes: MeshAxes, mesh: Mesh) -> int:
     if mesh_axes is None:
         return 1
     names = (mesh_axes,) if isinstance(mesh_axes, str) else mesh_axes

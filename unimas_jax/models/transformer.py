@@ -177,7 +177,7 @@ def trunk(
     if isinstance(base_layers, tuple):
         entries = []
         for index, weights in enumerate(base_layers):
-            adapters = adapter_layers[index] if has_adapters else None
+            adapters = None if adapter_layers is None else adapter_layers[index]
             layer_cache = None if cache is None else cache[index]
             hidden, entry = run_layer(hidden, (weights, adapters, layer_cache))
             entries.append(entry)

@@ -63,11 +63,19 @@ class Call:
         group: str = '',
     ) -> Credit:
         """Return the call's credit, or its mask if infrastructure failed."""
-        names = dict(key=self.key, role=self.invocation.name, model=self.model)
         if self.masked:
-            return Credit(**names, status='masked', reason=self.masked, weight=0.0)
+            return Credit(
+                key=self.key,
+                role=self.invocation.name,
+                model=self.model,
+                status='masked',
+                reason=self.masked,
+                weight=0.0,
+            )
         return Credit(
-            **names,
+            key=self.key,
+            role=self.invocation.name,
+            model=self.model,
             reward=self.reward,
             parts=dict(self.parts),
             advantage=advantage,
@@ -80,15 +88,16 @@ def calls_of(trace: Trace, reward: RewardSpec, mapping: RoleMapping) -> list[Cal
     """Return every trainable call of a trace in order, rewarded or masked."""
     calls = []
     for invocation in trainable_invocations(trace, mapping.is_trainable):
+        call = Call(invocation=invocation, model=mapping.model_of[invocation.name])
         leaves = parts.surviving_leaves(trace, invocation.key.fork)
-        names = dict(invocation=invocation, model=mapping.model_of[invocation.name])
         if invocation.status == 'failed':
-            calls.append(Call(**names, masked='call_failed'))
+            call = dataclasses.replace(call, masked='call_failed')
         elif not leaves:
-            calls.append(Call(**names, masked='trace_failed'))
+            call = dataclasses.replace(call, masked='trace_failed')
         else:
             earned = parts.evaluate(reward, trace, invocation)
-            calls.append(Call(**names, leaves=leaves, parts=earned))
+            call = dataclasses.replace(call, leaves=leaves, parts=earned)
+        calls.append(call)
     return calls
 
 

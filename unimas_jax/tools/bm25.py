@@ -25,7 +25,9 @@ from unimas_jax.trace import Query
 def _hidden(*names: str) -> Iterator[None]:
     """Make imports of these modules fail inside the block."""
     known = {name: sys.modules[name] for name in names if name in sys.modules}
-    sys.modules.update(dict.fromkeys(names))
+    for name in names:
+        # None is documented to make an import fail; the stubs allow modules only.
+        sys.modules[name] = None  # pyright: ignore[reportArgumentType]
     try:
         yield
     finally:

@@ -9,8 +9,8 @@ import asyncio
 import os
 import random
 import zlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import httpx
 
@@ -34,7 +34,10 @@ CONVERSATIONS = 10_000
 
 _AGAIN = (408, 409, 425, 429)
 _DENIED = (401, 403)
-_FINISHED = {'stop': 'stop', 'length': 'length'}
+_FINISHED: Mapping[str, Literal['stop', 'length']] = {
+    'stop': 'stop',
+    'length': 'length',
+}
 
 
 class ChatEndpoint:
