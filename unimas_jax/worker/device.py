@@ -7,6 +7,8 @@ compiled before the first step; afterwards only compiled programs run.
 import functools
 import hashlib
 import json
+import pathlib
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +29,18 @@ from unimas_jax.worker.training import TrainingPrograms
 
 RANDOM = 'random'
 """Value of `ModelSpec.weights` that asks for random ones."""
+
+
+TOKENIZER_FILES = (
+    'tokenizer.json',
+    'tokenizer_config.json',
+    'special_tokens_map.json',
+    'added_tokens.json',
+    'vocab.json',
+    'merges.txt',
+    'chat_template.jinja',
+)
+"""What a tokenizer's folder may hold."""
 
 
 class DeviceModel:
@@ -130,6 +144,8 @@ class DeviceModel:
             source = None if self.spec.weights == RANDOM else self.spec.weights
             folder = str(args['folder'])
             hf.export(folder, {'base': base}, self.config, source_folder=source)
+            if self.spec.tokenizer:
+                _copy_tokenizer(self.spec.tokenizer, folder)
         return {}
 
 
@@ -198,3 +214,10 @@ def init_key(seed: int, name: str) -> jax.Array:
     digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
     root = jax.random.key(seed, impl='threefry2x32')
     return jax.random.fold_in(root, int.from_bytes(digest, 'little'))
+
+
+def _copy_tokenizer(source: str, folder: str) -> None:
+    for name in TOKENIZER_FILES:
+        path = pathlib.Path(source) / name
+        if path.is_file():
+            shutil.copyfile(path, pathlib.Path(folder) / name)

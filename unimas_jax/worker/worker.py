@@ -346,13 +346,13 @@ class Worker:
         sizes = cache.geometry(model.spec)
         all_pages = sizes.shards * (sizes.pages - 1)
         return {
-            f'model/{name}/engine/row_occupancy': counts['decode_tokens']
+            f'system/{name}/row_occupancy': counts['decode_tokens']
             / max(1, counts['decode_slots']),
-            f'model/{name}/engine/prefix_hit_tokens': float(counts['cached_tokens']),
-            f'model/{name}/engine/preempted': float(counts['preempted']),
-            f'model/{name}/engine/peak_page_share': engine.peak_pages / all_pages,
-            f'model/{name}/engine/compilations': float(self._host.num_compilations),
-            f'model/{name}/engine/response_tokens': float(counts['response_tokens']),
+            f'system/{name}/prefix_hit_tokens': float(counts['cached_tokens']),
+            f'system/{name}/preempted': float(counts['preempted']),
+            f'system/{name}/peak_page_share': engine.peak_pages / all_pages,
+            f'system/{name}/compilations': float(self._host.num_compilations),
+            f'system/{name}/response_tokens': float(counts['response_tokens']),
         }
 
 
