@@ -142,6 +142,15 @@ WORKFLOW = specs.WorkflowSpec(
     ),
 )
 
+# Scripted backends do not read it, but every model needs a specification.
+MODEL = specs.ModelSpec(
+    weights='random',
+    architecture='tiny',
+    tokenizer='none',
+    context_tokens=128,
+    optimizer=specs.OptimizerSpec(learning_rate=1e-3),
+)
+
 REWARD = specs.RewardSpec(
     parts={
         'draft': (specs.Outcome(metric=value_of_answer),),
@@ -160,6 +169,7 @@ def experiment(**changes):
         credit=credit.Gae(),
         tools={'look_up': LookUp()},
         sharing='separate',
+        model=MODEL,
         evaluation=specs.EvaluationSpec(every=3),
         num_steps=6,
         queries_per_step=4,

@@ -1,6 +1,7 @@
 """What worker processes are told about their devices; no cluster is started."""
 
 import os
+import socket
 
 import pytest
 
@@ -60,3 +61,13 @@ def test_workers_of_this_machine_import_what_the_driver_imports(monkeypatch):
     assert os.path.dirname(os.__file__) in folders
     monkeypatch.setenv('RAY_ADDRESS', 'elsewhere:6379')
     assert 'PYTHONPATH' not in environment('cpu')
+
+
+def test_a_cluster_that_is_not_there_is_one_clear_line(monkeypatch):
+    """Ray alone tries for minutes and then does not name the variable."""
+    with socket.socket() as closed:
+        closed.bind(('127.0.0.1', 0))
+        address = f'127.0.0.1:{closed.getsockname()[1]}'
+    monkeypatch.setenv('RAY_ADDRESS', address)
+    with pytest.raises(SpecError, match=f"RAY_ADDRESS is '{address}'.*RAY_AUTH_MODE"):
+        cluster.connect()

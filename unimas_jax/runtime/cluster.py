@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -18,6 +19,9 @@ Platform = Literal['cpu', 'gpu', 'tpu']
 OBJECT_STORE_BYTES = 128 * 2**20
 """For a cluster of our own: messages are small."""
 
+
+KNOCK_SECONDS = 10.0
+"""How long a head may take to accept a connection."""
 
 _FOR_JAX = ('JAX_', 'XLA_', 'LIBTPU_', 'NCCL_')
 
@@ -51,8 +55,9 @@ def connect() -> bool:
     if address:
         package = str(pathlib.Path(unimas_jax.__file__).parent)
         try:
+            _knock(address)
             ray.init(runtime_env={'py_modules': [package]}, **quiet)
-        except ConnectionError as error:
+        except (ConnectionError, TimeoutError, socket.gaierror) as error:
             raise SpecError(
                 f'RAY_ADDRESS is {address!r}: no connection; check that the cluster '
                 'runs, and that RAY_AUTH_MODE is the same here as where it was started.'
@@ -139,6 +144,13 @@ def actor_options(
         environment['PYTHONPATH'] = os.pathsep.join(p or os.getcwd() for p in sys.path)
     options['runtime_env'] = {'env_vars': environment}
     return options
+
+
+def _knock(address: str) -> None:
+    """Raise unless somebody listens: Ray itself would try for minutes."""
+    host, separator, port = address.rpartition(':')
+    if separator and '://' not in address and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
 
 
 def _environment(
