@@ -7,9 +7,16 @@ from collections.abc import Sequence
 
 from unimas_jax import specs
 from unimas_jax.cli import check, evaluate, export, report, sft, traces, train
+from unimas_jax.controller.backend import WorkerLost
+from unimas_jax.controller.episodes import FailureRatioExceeded
+from unimas_jax.controller.loop import Diverged
+from unimas_jax.controller.router import RequestRefused
 
 COMMANDS = (train, evaluate, sft, export, check, traces, report)
 INTERRUPTED = 130
+
+ENDED = (FailureRatioExceeded, WorkerLost, Diverged, RequestRefused)
+"""What ends a run although the program is right; their messages say it all."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except specs.SpecError as error:
         print(f'unimas: {error}', file=sys.stderr)
         return 2
+    except ENDED as error:
+        print(f'unimas: {error}', file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -40,6 +40,10 @@ MAX_FRUITLESS_RESTARTS = 3
 """Times that workers may be lost without a finished step between, before giving up."""
 
 
+class Diverged(FloatingPointError):
+    """A loss or a gradient is not finite; the message says what to do."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """What a command line says beside the experiment.
@@ -65,8 +69,6 @@ async def train(
     backend: Backend,
     folder: RunFolder,
     options: RunOptions,
-    *,
-    endpoints: Mapping[str, Endpoint] | None = None,
 ) -> Position:
     """Train, continuing where the run folder ends.
 
@@ -75,7 +77,6 @@ async def train(
         backend: Runs the models; started and stopped here.
         folder: Prepared run folder.
         options: How to do it.
-        endpoints: What plays the roles of `Experiment.endpoints`.
 
     Returns:
         The position that the last checkpoint holds. Its step is below the last one
@@ -85,13 +86,13 @@ async def train(
         SpecError: The experiment, the data or the folder cannot be used.
         FailureRatioExceeded: Too much infrastructure failed; a checkpoint was written.
         WorkerLost: Workers die again and again.
-        FloatingPointError: A loss or a gradient is not finite.
+        Diverged: A loss or a gradient is not finite.
     """
-    run = Training(experiment, backend, folder, options, endpoints=endpoints or {})
+    run = Training(experiment, backend, folder, options)
     run.prepare()
     stop = StopRequest()
-    async with started(experiment, backend, options.data_dir) as report:
-        run.note_start(report)
+    async with started(experiment, backend, options.data_dir) as running:
+        run.note_start(running.report)
         # Not earlier: a runtime may install handlers of its own when it starts.
         with stop.listening():
             is_lost = False
@@ -99,7 +100,7 @@ async def train(
                 try:
                     if is_lost:
                         await backend.restart()
-                    return await run.steps(stop)
+                    return await run.steps(stop, running.endpoints)
                 except WorkerLost as lost:
                     run.note_loss(lost)
                     is_lost = True
@@ -114,14 +115,11 @@ class Training:
         backend: Backend,
         folder: RunFolder,
         options: RunOptions,
-        *,
-        endpoints: Mapping[str, Endpoint],
     ):
         self._experiment = experiment
         self._backend = backend
         self._folder = folder
         self._options = options
-        self._endpoints = endpoints
         self._mapping = experiment.mapping
         self._last_step = experiment.num_steps
         if options.last_step is not None:
@@ -141,13 +139,6 @@ class Training:
         Raises:
             SpecError: The experiment, the data or the folder cannot be used.
         """
-        for role in self._experiment.endpoints:
-            require(
-                role in self._endpoints,
-                'Experiment.endpoints',
-                role,
-                'no client plays this role.',
-            )
         position = self._checkpoints.latest(
             allow_config_change=self._options.allow_config_change
         )
@@ -181,8 +172,14 @@ class Training:
         self._fruitless_restarts += 1
         self._progress.note(f'{lost}; restarting from the last checkpoint')
 
-    async def steps(self, stop: StopRequest) -> Position:
+    async def steps(
+        self, stop: StopRequest, endpoints: Mapping[str, Endpoint]
+    ) -> Position:
         """Do steps until the last one, a signal, or an error.
+
+        Args:
+            stop: Set by a signal.
+            endpoints: What plays the roles of `Experiment.endpoints`.
 
         Returns:
             The position of the last checkpoint.
@@ -190,7 +187,7 @@ class Training:
         self._stop = stop
         async with contextlib.AsyncExitStack() as cleanup:
             self._router = await cleanup.enter_async_context(
-                Router(self._backend, self._mapping, endpoints=self._endpoints)
+                Router(self._backend, self._mapping, endpoints=endpoints)
             )
             self._episodes = Episodes(
                 self._experiment, self._router, self._experiment.tools
@@ -397,11 +394,11 @@ def stop_unless_finite(metrics: Mapping[str, float], step: int) -> None:
     """Stop a run that has diverged; its last checkpoint is still sound.
 
     Raises:
-        FloatingPointError: A loss or a gradient norm is not finite.
+        Diverged: A loss or a gradient norm is not finite.
     """
     for name, value in metrics.items():
         if name.endswith(('loss', 'grad_norm')) and not math.isfinite(value):
-            raise FloatingPointError(
+            raise Diverged(
                 f'{name} is {value} in step {step}: training has diverged. Lower the '
                 'learning rate and continue from the last checkpoint.'
             )

@@ -1,6 +1,7 @@
 """What is done with an experiment beside training it, and what both share."""
 
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -12,24 +13,42 @@ from unimas_jax.controller.router import Endpoint, Router
 from unimas_jax.metrics import traces
 from unimas_jax.metrics.run_folder import RunFolder
 from unimas_jax.specs import Experiment, SpecError, require
+from unimas_jax.tools.openai_endpoint import ChatEndpoint
 from unimas_jax.trace import Query
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Started:
+    """What runs while an experiment does.
+
+    Attributes:
+        report: What `Backend.start` returned.
+        endpoints: Clients by the role that they play.
+    """
+
+    report: Mapping[str, Any]
+    endpoints: Mapping[str, Endpoint]
 
 
 @contextlib.asynccontextmanager
 async def started(
-    experiment: Experiment, backend: Backend, data_dir: str, *, with_tools: bool = True
-) -> AsyncIterator[dict[str, Any]]:
-    """Start tools, then models; stop both at the end, whatever happens.
+    experiment: Experiment, backend: Backend, data_dir: str
+) -> AsyncIterator[Started]:
+    """Start endpoints, tools and models; stop all at the end, whatever happens.
 
-    Yields:
-        What `Backend.start` returned.
+    Raises:
+        SpecError: An endpoint, a tool or a model cannot be used.
     """
     async with contextlib.AsyncExitStack() as cleanup:
-        for tool in experiment.tools.values() if with_tools else ():
+        endpoints = {}
+        for role, spec in experiment.endpoints.items():
+            endpoints[role] = ChatEndpoint(spec)
+            cleanup.push_async_callback(endpoints[role].stop)
+        for tool in experiment.tools.values():
             await tool.start(data_dir)
             cleanup.push_async_callback(tool.stop)
         cleanup.push_async_callback(backend.stop)
-        yield await backend.start()
+        yield Started(report=await backend.start(), endpoints=endpoints)
 
 
 def load(experiment: Experiment, split: str, data_dir: str) -> Sequence[Query]:
@@ -51,7 +70,6 @@ async def evaluate_run(
     splits: Sequence[str],
     data_dir: str = '',
     step: int | None = None,
-    endpoints: Mapping[str, Endpoint] | None = None,
 ) -> dict[str, float]:
     """Evaluate a checkpoint of a run; its metrics are returned, its traces kept.
 
@@ -62,7 +80,6 @@ async def evaluate_run(
         splits: Some of `train`, `dev` and `test`.
         data_dir: Folder to which relative paths of data and tools refer.
         step: Which checkpoint; None takes the newest.
-        endpoints: What plays the roles of `Experiment.endpoints`.
 
     Raises:
         SpecError: There is no such checkpoint, or the data cannot be used.
@@ -70,12 +87,12 @@ async def evaluate_run(
     checkpoint = _checkpoint(experiment, folder, step)
     queries = {split: load(experiment, split, data_dir) for split in splits}
     spec, metrics = experiment.evaluation, {}
-    async with started(experiment, backend, data_dir):
+    async with started(experiment, backend, data_dir) as running:
         step = 0
         if checkpoint is not None:
             step, path = checkpoint
             await backend.restore(path, step)
-        router = Router(backend, experiment.mapping, endpoints=endpoints or {})
+        router = Router(backend, experiment.mapping, endpoints=running.endpoints)
         async with router:
             episodes = Episodes(experiment, router, experiment.tools)
             for split in splits:
@@ -119,10 +136,14 @@ async def export_run(
         SpecError: There is no such checkpoint.
     """
     checkpoint = _checkpoint(experiment, folder, step)
-    require(checkpoint is not None, 'RUN_DIR', str(folder.root), 'no checkpoint here.')
+    if checkpoint is None:
+        raise SpecError(f'--output_dir is {str(folder.root)!r}: no checkpoint here.')
     step, path = checkpoint
     written = []
-    async with started(experiment, backend, data_dir='', with_tools=False):
+    # Neither tools nor endpoints: an export needs no key and no server.
+    async with contextlib.AsyncExitStack() as cleanup:
+        cleanup.push_async_callback(backend.stop)
+        await backend.start()
         await backend.restore(path, step)
         for model in experiment.mapping.models:
             written.append(str(absolute(export_dir) / model))

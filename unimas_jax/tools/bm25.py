@@ -16,8 +16,8 @@ import numpy as np
 
 from unimas_jax.protocol import Passage
 from unimas_jax.specs import SpecError, check_types, require
+from unimas_jax.tools import passages
 from unimas_jax.tools.lru import LruCache
-from unimas_jax.tools.passages import JsonlCorpus
 from unimas_jax.trace import Query
 
 
@@ -125,6 +125,10 @@ class Bm25Retriever:
             )
         require(0 <= self.b <= 1, 'Bm25Retriever.b', self.b, 'use a number in [0, 1].')
 
+    def sample(self) -> tuple[Passage, ...]:
+        """Return what a result looks like; see `protocol.Tool`."""
+        return passages.SAMPLE
+
     async def start(self, data_dir: str) -> None:
         """Read the corpus and index it.
 
@@ -137,7 +141,7 @@ class Bm25Retriever:
 
     def _index(self, data_dir: str) -> '_Bm25Session':
         is_file = isinstance(self.corpus, str)
-        corpus = JsonlCorpus(files=(self.corpus,)) if is_file else self.corpus
+        corpus = passages.JsonlCorpus(files=(self.corpus,)) if is_file else self.corpus
         index = Bm25Index(corpus.passages(data_dir), k1=self.k1, b=self.b)
         return _Bm25Session(index, self.top_k, self.cached_queries)
 

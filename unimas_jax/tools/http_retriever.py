@@ -19,7 +19,7 @@ import httpx
 
 from unimas_jax.protocol import Passage, ServiceFailure
 from unimas_jax.specs import SpecError, check_types, require
-from unimas_jax.tools import retrieval_api
+from unimas_jax.tools import passages, retrieval_api
 from unimas_jax.tools.lru import LruCache
 from unimas_jax.trace import Query
 
@@ -93,6 +93,10 @@ class HttpRetriever:
             require(
                 value >= least, f'HttpRetriever.{name}', value, f'use {least} or more.'
             )
+
+    def sample(self) -> tuple[Passage, ...]:
+        """Return what a result looks like; see `protocol.Tool`."""
+        return passages.SAMPLE
 
     async def start(self, data_dir: str) -> None:
         """Ask each endpoint a question; one that understands it must be there.

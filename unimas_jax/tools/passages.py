@@ -11,6 +11,9 @@ from etils import epath
 from unimas_jax.protocol import Passage
 from unimas_jax.specs import SpecError, check_types, require
 
+SAMPLE = (Passage(title='Title', text='Text.', id='0', score=1.0),)
+"""What a retriever returns, for `unimas check` to try a workflow's functions on."""
+
 _LABELLED = re.compile(
     r'\s*(?:(?P<id>\S+)\s+)?Title:\s*(?P<title>.*?)\s*Text:\s*(?P<text>.*)', re.DOTALL
 )
