@@ -1,68 +1,19 @@
 """The chat endpoint against a real server that misbehaves."""
 
 import asyncio
-import contextlib
-import http.server
-import json
 import logging
 import pickle
-import threading
 
 import pytest
+from chat_server import SECRET, served, spec
 
 from unimas_jax.protocol import Request, Segment, ServiceFailure
-from unimas_jax.specs import EndpointSpec, Sampling, SpecError
+from unimas_jax.specs import Sampling, SpecError
 from unimas_jax.tools import openai_endpoint
 from unimas_jax.tools.openai_endpoint import ChatEndpoint
 from unimas_jax.trace import Key
 
 KEY = Key('q', 0, (), 'judge', 0, (), 0)
-SECRET = 'sk-very-secret'
-
-
-class Chat(http.server.BaseHTTPRequestHandler):
-    """Answers with the script's next status or choice, then with an echo."""
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
-        self.server.requests.append((self.path, dict(self.headers), body))
-        step = self.server.script.pop(0) if self.server.script else {}
-        status, answer = (
-            (step, f'no {SECRET}') if isinstance(step, int) else (200, step)
-        )
-        if isinstance(answer, dict) and 'raw' not in answer:
-            said = body['messages'][-1]['content']
-            message = {'role': 'assistant', 'content': answer.get('text', f'[{said}]')}
-            choice = {'message': message, 'finish_reason': answer.get('reason', 'stop')}
-            usage = {'prompt_tokens': 7, 'completion_tokens': 3}
-            answer = {'choices': [choice], 'usage': usage}
-        text = answer['raw'] if 'raw' in answer else json.dumps(answer)
-        self.send_response(status)
-        self.send_header('Content-Length', str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, format, *args):
-        pass
-
-
-@contextlib.contextmanager
-def served(*script):
-    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Chat)
-    server.script, server.requests = list(script), []
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def spec(server, **fields):
-    url = f'http://127.0.0.1:{server.server_address[1]}/v1/'
-    return EndpointSpec(**{'url': url, 'model': 'm', 'timeout_seconds': 5.0} | fields)
 
 
 def request(*texts, key=KEY, continues=None, **sampling):
