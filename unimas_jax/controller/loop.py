@@ -297,7 +297,7 @@ class Training:
             trace_files.write(self._folder.trace_path(step), groups, credits)
         metrics = {
             **summary.summarize(groups, credits, experiment),
-            **apart(learned),
+            **learned,
             **self._router.take_metrics(),
             **throughput(groups, phases.seconds['rollout']),
             'system/restarts': self._restarts,
@@ -376,17 +376,6 @@ def throughput(groups: Sequence[TraceGroup], seconds: float) -> dict[str, float]
     return {
         'system/tokens_per_second': tokens / max(seconds, 1e-9),
         'system/failed': float(sum(map(is_failed, traces))),
-    }
-
-
-def apart(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics with those of the engines moved to `system/MODEL/engine/`.
-
-    How full the rows are, and what was cached, depends on when calls arrived.
-    """
-    return {
-        name.replace('model/', 'system/', 1) if '/engine/' in name else name: value
-        for name, value in metrics.items()
     }
 
 

@@ -66,6 +66,8 @@ def connect() -> bool:
         # A cluster of our own reports to nobody.
         os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
         ray.init(
+            # Or Ray takes any cluster that was started on this machine, dead or alive.
+            address='local',
             num_cpus=1,
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
