@@ -4,9 +4,12 @@ import json
 import pathlib
 import re
 
+import chat_server
 import pytest
+import scripted_backend
 
-from unimas_jax.cli import main
+from unimas_jax.cli import flags, main
+from unimas_jax.controller.backend import WorkerLost
 
 ROOT = pathlib.Path(__file__).parent.parent
 DEBATE = ROOT / 'examples' / 'debate'
@@ -157,3 +160,102 @@ def test_commands_that_read_a_run_want_one(capsys, tmp_path):
     )
     assert status == 2 and 'neither config.gin nor' in said
     assert not (tmp_path / 'out').exists()
+
+
+class Dying(scripted_backend.ScriptedBackend):
+    """Loses a worker again and again."""
+
+    async def update(self, step):
+        raise WorkerLost('host 3 is gone\nand so is 4')
+
+
+class Diverging(scripted_backend.ScriptedBackend):
+    """Reports a loss that is not finite."""
+
+    async def update(self, step):
+        return {'model/solver/ppo/loss': float('inf')}
+
+
+class Refusing(scripted_backend.ScriptedBackend):
+    """Refuses every call."""
+
+    def _answer(self, request):
+        self.reply = lambda request, weight: None
+        return super()._answer(request)
+
+
+@pytest.fixture
+def use_backend(monkeypatch):
+    """Return a function that puts a scripted backend into the place of the models."""
+
+    def use(kind, *models):
+        backend = kind(dict.fromkeys(models, 'group'))
+        monkeypatch.setattr(flags, 'open_backend', lambda args, loaded: backend)
+
+    return use
+
+
+@pytest.mark.parametrize(
+    ('kind', 'words'),
+    [
+        (Dying, 'unimas: host 3 is gone'),
+        (Diverging, 'unimas: model/solver/ppo/loss is inf in step 1: .*'),
+        (Refusing, "unimas: model 'solver' refused role 'propose' .* too long"),
+    ],
+)
+def test_what_ends_a_run_is_one_line(capsys, tmp_path, use_backend, kind, words):
+    use_backend(kind, 'solver', 'critic')
+    status, said = run(capsys, 'train', f'--output_dir={tmp_path}')
+    assert status == 1
+    assert re.fullmatch(words, said.splitlines()[-1]), said
+    assert 'Traceback' not in said
+
+
+def played_by(server, folder):
+    """Return flags that let a server play one role of the example."""
+    path = folder / 'endpoint.gin'
+    path.write_text(
+        'from __gin__ import dynamic_registration\n'
+        'import debate\n'
+        'from unimas_jax import specs\n'
+        "specs.Experiment.endpoints = {'criticise': @specs.EndpointSpec()}\n"
+        "specs.Experiment.sharing = 'full'\n"
+        f"specs.EndpointSpec.url = 'http://127.0.0.1:{server.server_address[1]}/v1'\n"
+        "specs.EndpointSpec.model = 'm'\n"
+        'specs.EndpointSpec.retries = 0\n'
+        'debate.Sums.size = 4\n'
+        'QUERIES_PER_STEP = 2\n'
+        'NUM_STEPS = 1\n'
+    )
+    return f'--gin_file={path}'
+
+
+def test_an_endpoint_of_a_gin_file_plays_its_role(capsys, tmp_path, use_backend):
+    use_backend(scripted_backend.ScriptedBackend, 'shared')
+    output = f'--output_dir={tmp_path}'
+    with chat_server.served() as server:
+        endpoint = played_by(server, tmp_path)
+        assert run(capsys, 'check', endpoint) == (0, '')
+        assert not server.requests
+        status, said = run(capsys, 'train', endpoint, output)
+        assert status == 0, said
+        # Four queries of test and dev each, before and after a step of two.
+        assert len(server.requests) == 8 + 2 + 8
+        flags = ['--gin_file=debate.gin', endpoint, output, '--split=dev']
+        assert main.main(['eval', *flags]) == 0
+        assert len(server.requests) == 18 + 4
+    assert json.loads(capsys.readouterr().out)['eval/dev/queries'] == 4
+
+
+def test_an_endpoint_that_is_down_ends_training_in_one_line(
+    capsys, tmp_path, use_backend
+):
+    use_backend(scripted_backend.ScriptedBackend, 'shared')
+    with chat_server.served(*[500] * 10) as server:
+        endpoint = played_by(server, tmp_path)
+        status, said = run(capsys, 'train', endpoint, f'--output_dir={tmp_path}')
+    assert status == 1 and 'Traceback' not in said
+    assert re.fullmatch(
+        'unimas: 2 of 2 samples failed by infrastructure, .*status 500.*',
+        said.splitlines()[-1],
+    )

@@ -6,6 +6,7 @@ import flows
 import pytest
 
 from unimas_jax import protocol, specs
+from unimas_jax.tools import bm25, http_retriever
 from unimas_jax.workflows import check, formats, qd_answer, rag_iterative
 
 
@@ -352,6 +353,28 @@ def test_a_tool_without_a_sample_leaves_its_result_unknown():
     assert problems_of(flow, tools={'search': flows.CountingTool()}) == []
     wrong = flows.workflow(look(), dataclasses.replace(flow.graph.nodes[1], view=boom))
     assert len(problems_of(wrong, tools={'search': flows.CountingTool()})) == 1
+
+
+@pytest.mark.parametrize(
+    'tool',
+    [
+        bm25.Bm25Retriever(corpus='corpus.jsonl'),
+        http_retriever.HttpRetriever(urls=('http://localhost:1/retrieve',)),
+    ],
+)
+def test_what_retrievers_find_is_rehearsed(tool):
+    """Without starting them: there is neither a corpus nor a server."""
+    shows_title = lambda s: {'question': s['found'][0].title}
+    flow = flows.workflow(
+        look(), flows.role_node('first', reads=('found',), view=shows_title)
+    )
+    assert problems_of(flow, tools={'search': tool}) == []
+    wrong = lambda s: {'question': s['found'][0].heading}
+    flow = flows.workflow(
+        look(), flows.role_node('first', reads=('found',), view=wrong)
+    )
+    (problem,) = problems_of(flow, tools={'search': tool})
+    assert "no attribute 'heading'" in problem
 
 
 def test_a_template_whose_variable_is_not_read_is_named():

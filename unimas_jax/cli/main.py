@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'unimas: {error}', file=sys.stderr)
         return 2
     except ENDED as error:
-        print(f'unimas: {error}', file=sys.stderr)
+        # What a lost device says goes on with pages of its memory.
+        first_line, *_ = f'unimas: {error}'.splitlines()
+        print(first_line, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
