@@ -2,11 +2,14 @@
 
 import argparse
 import os
+import pathlib
 
 from unimas_jax import config
 from unimas_jax.controller.backend import Backend
 from unimas_jax.runtime import ray_runtime
 from unimas_jax.specs import require
+
+_CACHE = pathlib.Path.home() / '.cache' / 'unimas_jax' / 'xla'
 
 
 def add_experiment_flags(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +79,7 @@ def open_backend(args: argparse.Namespace, loaded: config.Loaded) -> Backend:
     for name in ('hosts', 'cpu_devices'):
         value = getattr(args, name)
         require(value >= 0, f'--{name}', value, 'use 0 or more.')
+    _keep_compilations()
     if args.runtime == 'ray':
         return ray_runtime.RayRuntime.for_experiment(
             loaded.experiment, num_hosts=args.hosts, cpu_devices=args.cpu_devices
@@ -88,3 +92,17 @@ def open_backend(args: argparse.Namespace, loaded: config.Loaded) -> Backend:
     from unimas_jax.runtime import local
 
     return local.LocalRuntime.for_experiment(loaded.experiment)
+
+
+def _keep_compilations() -> None:
+    """Let jax keep compiled programs, here and in the workers of this machine.
+
+    A second run of an experiment, or a second model of the same shape, then starts in
+    seconds. What the user's environment says wins.
+    """
+    for name, value in (
+        ('JAX_COMPILATION_CACHE_DIR', str(_CACHE)),
+        ('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0'),
+        ('JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES', '-1'),
+    ):
+        os.environ.setdefault(name, value)
