@@ -130,7 +130,9 @@ def _names(
     rules: tuple[TensorRule, ...], config: TransformerConfig
 ) -> dict[str, tuple[TensorRule, int | None]]:
     """Every tensor's name -> its rule and layer, in the order of writing."""
-    names = {rule.name: (rule, None) for rule in rules if not rule.is_stacked}
+    names: dict[str, tuple[TensorRule, int | None]] = {
+        rule.name: (rule, None) for rule in rules if not rule.is_stacked
+    }
     for layer in range(config.num_layers):
         for rule in rules:
             if rule.is_stacked:

@@ -38,8 +38,9 @@ class TensorFolder:
     def __init__(self, folder: str | pathlib.Path):
         self.folder = pathlib.Path(folder)
         index_path = self.folder / INDEX_NAME
+        file_of: dict[str, str] | None = None
         if index_path.exists():
-            self._file_of = json.loads(index_path.read_text())['weight_map']
+            file_of = json.loads(index_path.read_text())['weight_map']
         else:
             require(
                 (self.folder / SINGLE_NAME).exists(),
@@ -47,11 +48,11 @@ class TensorFolder:
                 str(self.folder),
                 f'the folder must hold {SINGLE_NAME} or {INDEX_NAME}.',
             )
-            self._file_of = None
-        files = set(self._file_of.values()) if self._file_of else {SINGLE_NAME}
+        files = set(file_of.values()) if file_of else {SINGLE_NAME}
         self._files = {name: self._open(name) for name in sorted(files)}
-        if self._file_of is None:
-            self._file_of = dict.fromkeys(self._files[SINGLE_NAME].keys(), SINGLE_NAME)
+        if file_of is None:
+            file_of = dict.fromkeys(self._files[SINGLE_NAME].keys(), SINGLE_NAME)
+        self._file_of = file_of
         present = {key for file in self._files.values() for key in file.keys()}
         for name in self._file_of:
             require(name in present, 'tensor', name, f'it is not in {self.folder}.')
