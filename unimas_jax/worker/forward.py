@@ -9,6 +9,7 @@ Axes: R rows, T tokens, S slots of a row (see `packing`), D width, V vocabulary.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,6 +29,8 @@ Batch = Mapping[str, jax.Array]
 
 ROWS = ('data', 'fsdp')
 """Mesh axes over which the rows of a micro-batch are split."""
+
+BY_ROW = PartitionSpec(ROWS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,9 +102,10 @@ class Forward:
             the mask.
         """
         name = 'embed' if self.config.tie_embeddings else 'unembed'
-        # Cast and gathered once, not in every chunk.
-        table = params['base'][name]['table'].astype(self.compute_dtype)
-        table = jax.lax.with_sharding_constraint(table, self._head_sharding())
+        # Gathered once, not in every chunk.
+        table = jax.lax.with_sharding_constraint(
+            params['base'][name]['table'], self._head_sharding()
+        )
 
         def score(table, hidden, slots):
             head = {'base': {name: {'table': table}}}
@@ -111,9 +115,25 @@ class Forward:
         # Zero on padding, which would turn gradients that are zero into NaN.
         temperature = jnp.where(batch['mask'], batch['temperature'], 1.0)
         slots = (batch['target'], temperature)
-        return _over_chunks(
-            score, self.shape.chunk, table, hidden, slots, batch['chunks']
-        )
+
+        def over_rows(table, hidden, slots, chunks):
+            # Cast here: the sum over devices of the gradient then is float32.
+            table = table.astype(self.compute_dtype)
+            return _over_chunks(score, self.shape.chunk, table, hidden, slots, chunks)
+
+        if math.prod(self.mesh.shape[axis] for axis in ROWS) > 1:
+            # By hand over the rows, so that the table's gradient is summed over
+            # devices once and not in every chunk; `tensor` is left to the compiler.
+            # With one shard of rows there is no such sum, and XLA cannot compile it.
+            over_rows = jax.shard_map(
+                over_rows,
+                mesh=self.mesh,
+                in_specs=(PartitionSpec(), BY_ROW, BY_ROW, PartitionSpec()),
+                out_specs=BY_ROW,
+                axis_names=set(ROWS),
+                check_vma=False,
+            )
+        return over_rows(table, hidden, slots, batch['chunks'])
 
     def _by_rows(self, ndim: int) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec(ROWS, *(None,) * (ndim - 1)))
@@ -121,7 +141,7 @@ class Forward:
     def _head_sharding(self) -> NamedSharding:
         axes = ('vocab', 'embed')
         table = jax.ShapeDtypeStruct(
-            (self.config.padded_vocab, self.config.width), self.compute_dtype
+            (self.config.padded_vocab, self.config.width), jnp.float32
         )
         return sharding.shardings(axes, table, self.mesh, sharding.RULES_ROLLOUT)
 
