@@ -3,7 +3,7 @@
     python scripts/make_base_model.py --out=examples/quickstart_base
 
 The model learns, by next-token prediction alone, to read passages in the grammar of
-`data.relations`: to restate the values of a relation. Its documents are plain text
+`data.relations`: to tell facts again. Its documents are plain text
 about entities of the split `base`, whose words no other split has. They hold no
 instructions, no JSON and no tags, and there is no reinforcement learning.
 
@@ -47,6 +47,9 @@ UNKNOWN, PAD, END = '<unk>', '<pad>', '</s>'
 VALUE_WEIGHT = 1.0
 """Of values that a document restates."""
 
+NAME_WEIGHT = 0.3
+"""Of the name of an entity that is told of again."""
+
 CONTEXT_WEIGHT = 0.1
 """Of everything else: nobody can predict the names and values of passages."""
 
@@ -60,8 +63,7 @@ class Phase:
         rows: B, documents of a batch.
         tokens: T, at which documents are cut.
         fact_counts: Facts of each entity; one of these for each document.
-        num_restated: Relations whose values a document restates unasked; fewer than
-            the facts of an entity.
+        num_retold: Entities whose facts a document tells again, 0 to 2.
         question_share: Documents that begin with a question and end with its answer.
         search_share: Documents with a line before each passage.
     """
@@ -70,29 +72,29 @@ class Phase:
     rows: int
     tokens: int
     fact_counts: tuple[int, ...]
-    num_restated: int
+    num_retold: int
     question_share: float
     search_share: float
 
 
 PHASES = (
     Phase(
-        steps=200,
-        rows=96,
-        tokens=64,
-        fact_counts=(2,),
-        num_restated=1,
-        question_share=0.7,
-        search_share=0.1,
-    ),
-    Phase(
         steps=350,
         rows=64,
-        tokens=96,
+        tokens=64,
+        fact_counts=(2,),
+        num_retold=2,
+        question_share=0.5,
+        search_share=0.0,
+    ),
+    Phase(
+        steps=300,
+        rows=48,
+        tokens=104,
         fact_counts=(3, 4, 4),
-        num_restated=2,
-        question_share=0.8,
-        search_share=0.6,
+        num_retold=1,
+        question_share=0.9,
+        search_share=0.7,
     ),
 )
 
@@ -136,9 +138,8 @@ def make_tokenizer() -> tokenizers.Tokenizer:
     phrases += ['Search: ', '- ', 'So: ', 'The']
     phrases += ['\n', '{"sub_queries": ["', '", "', '"]}']
     phrases += ['<final_answer>', '</final_answer>', *_instructions()]
-    # The longer ones first: the pattern takes the first alternative that matches.
-    syllables = [*relations.VALUE_SYLLABLES, *relations.NAME_SYLLABLES]
-    syllables += [syllable.capitalize() for syllable in relations.NAME_SYLLABLES]
+    syllables = [*relations.SYLLABLES]
+    syllables += [syllable.capitalize() for syllable in relations.SYLLABLES]
     characters = string.ascii_letters + string.digits + string.punctuation + ' '
     pieces = dict.fromkeys([UNKNOWN, PAD, END, *phrases, *syllables, *characters])
     made = tokenizers.Tokenizer(
@@ -192,24 +193,29 @@ def documents(phase: Phase, seed: int) -> Iterator[list[tuple[str, float]]]:
             head = f'Search: {entity.name}\n- ' if has_searches else ''
             parts.append((f'{head}{entity.passage}\n', CONTEXT_WEIGHT))
         if is_asked:
-            parts += _statement('So: ', pair.relation, entities)
-        told = {relation for entity in entities for relation, _ in entity.facts}
-        untold = sorted(told - {pair.relation} if is_asked else told)
-        for relation in rng.sample(untold, phase.num_restated):
-            parts += _statement(f'The {relation} ', relation, entities)
+            parts += _answer(pair.relation, entities)
+        for entity in rng.sample(entities, phase.num_retold):
+            parts += _retold(entity, rng)
         yield parts
 
 
-def _statement(
-    head: str, relation: str, entities: list[relations.Entity]
-) -> list[tuple[str, float]]:
+def _answer(relation: str, entities: list[relations.Entity]) -> list[tuple[str, float]]:
     """A line with the relation's values, in the order of the passages."""
-    values = [dict(e.facts)[relation] for e in entities if relation in dict(e.facts)]
+    values = ' '.join(entity.value(relation) for entity in entities)
     return [
-        (head, CONTEXT_WEIGHT),
-        (' '.join(values), VALUE_WEIGHT),
+        ('So: ', CONTEXT_WEIGHT),
+        (values, VALUE_WEIGHT),
         ('\n', CONTEXT_WEIGHT),
     ]
+
+
+def _retold(entity: relations.Entity, rng: random.Random) -> list[tuple[str, float]]:
+    """The entity's facts again, in another order."""
+    parts = [(entity.name, NAME_WEIGHT), (':', CONTEXT_WEIGHT)]
+    for relation, value in rng.sample(entity.facts, len(entity.facts)):
+        parts += [(f' {relation} ', CONTEXT_WEIGHT), (value, VALUE_WEIGHT)]
+        parts.append((',', CONTEXT_WEIGHT))
+    return [*parts[:-1], ('.\n', CONTEXT_WEIGHT)]
 
 
 def batches(
@@ -246,8 +252,7 @@ def train(
         optax.clip_by_global_norm(1.0),
         optax.adamw(schedule, b2=0.98, weight_decay=0.01),
     )
-    init = functools.partial(transformer.init_params, config)
-    params = jax.jit(init)(jax.random.key(seed))
+    params = initial(config, jax.random.key(seed))
     state = optimizer.init(params)
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
@@ -271,6 +276,23 @@ def train(
                     flush=True,
                 )
     return jax.device_get(params)
+
+
+def initial(config: TransformerConfig, key: jax.Array) -> transformer.Params:
+    """Return random parameters under which a token can be told through all layers.
+
+    Layers begin by adding little, so that copying, which compares tokens, is found
+    early; with the usual scales they drown the embeddings.
+    """
+    params = jax.jit(functools.partial(transformer.init_params, config))(key)
+    scales = {
+        ('embed', 'table'): 5.0,
+        ('output', 'kernel'): 0.1,
+        ('down', 'kernel'): 0.1,
+    }
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf * scales.get((path[-2].key, path[-1].key), 1.0), params
+    )
 
 
 def loss_and_accuracy(params, config, tokens, weights):

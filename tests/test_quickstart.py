@@ -69,10 +69,10 @@ def test_prompts_fit_uncut_and_replies_are_short(tokenizer, demonstrations):
 def test_longest_prompt_possible_leaves_room(experiment, tokenizer):
     """Three passages, each after the longest search that a reply has room for."""
     role = experiment.workflow.role('answer')
-    source = experiment.data.pairs('test')[:1][0]
+    pair = experiment.data.pairs('test')[0]
     told = role.prompt[0].text.format()
-    passage = f'Search: {"Ba" * 7}\n- {source.first.passage}\n'
-    prompt = f'{told}Question: {source.question}\n{passage * 3}'
+    passage = f'Search: {"Ba" * 7}\n- {pair.first.passage}\n'
+    prompt = f'{told}Question: {pair.question}\n{passage * 3}'
     assert len(tokenizer.reply(prompt)) <= role.prompt_tokens
     assert (
         role.prompt_tokens + role.sampling.max_tokens

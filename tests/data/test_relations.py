@@ -110,7 +110,7 @@ def test_a_source_is_fixed_by_its_seed():
     assert SOURCE.pairs('test')[0].question == FIRST_QUESTION
 
 
-FIRST_QUESTION = 'What is the home of Vozapu and of Dutazi?'
+FIRST_QUESTION = 'What is the home of Pulenu and of Zagipa?'
 
 
 def test_the_size_of_a_split_does_not_change_its_first_questions():

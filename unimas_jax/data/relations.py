@@ -26,15 +26,9 @@ from unimas_jax.protocol import Passage, Segment
 from unimas_jax.specs import SpecError, check_types, require
 from unimas_jax.trace import Key, Query
 
-NAME_SYLLABLES = tuple(map(''.join, itertools.product('bdfgkmptvz', 'aeiou')))
-"""Three of them are a name."""
-
-VALUE_SYLLABLES = tuple(map(''.join, itertools.product('bdfgkmptvz', 'aeiou', 'lns')))
-"""Two of them are a value.
-
-They end in letters that no name has: however letters are cut into syllables, from left
-to right and longest first, the cuts are the right ones.
-"""
+SYLLABLES = tuple(map(''.join, itertools.product('bdfgklmnprtz', 'aeiou')))
+"""Three of them are a name, two a value. That both are made of the same few lets a
+small model discover copying soon."""
 
 RELATIONS = ('home', 'craft', 'game', 'food', 'pet', 'tongue')
 """What an entity can have a value for."""
@@ -263,14 +257,14 @@ def split_of(word: str) -> str:
 @functools.cache
 def words(split: str) -> tuple[str, ...]:
     """Return every value that `split` owns."""
-    spelled = map(''.join, itertools.product(VALUE_SYLLABLES, repeat=2))
+    spelled = map(''.join, itertools.product(SYLLABLES, repeat=2))
     return tuple(word for word in spelled if split_of(word) == split)
 
 
 def _new_name(split: str, taken: set[str], rng: random.Random) -> str:
     """Draw a name that was not drawn before, and remember it."""
     while True:
-        name = ''.join(rng.choices(NAME_SYLLABLES, k=3))
+        name = ''.join(rng.choices(SYLLABLES, k=3))
         if split_of(name) == split and name not in taken:
             taken.add(name)
             return name.capitalize()
