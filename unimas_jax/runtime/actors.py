@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
+import ray.exceptions
 
 from unimas_jax.specs import ModelSpec
 from unimas_jax.worker.commands import Command, CommandGap
@@ -97,7 +98,11 @@ class _Process:
             raise self._process.DeviceFailure(str(error)) from None
 
 
-@ray.remote(num_cpus=0, concurrency_groups={'submit': 1, 'collect': 1, 'watch': 1})
+# As a mapping, since ray's own types leave this option out.
+_LANES: dict[str, Any] = {'concurrency_groups': {'submit': 1, 'collect': 1, 'watch': 1}}
+
+
+@ray.remote(num_cpus=0, **_LANES)
 class Leader(_Process):
     """The process that decides; calls of different groups run side by side."""
 

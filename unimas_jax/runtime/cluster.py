@@ -9,12 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import unimas_jax
 from unimas_jax.runtime.placement import HostGroup
 from unimas_jax.specs import SpecError
 
 Platform = Literal['cpu', 'gpu', 'tpu']
+
+_ACCELERATORS: tuple[tuple[Platform, str], ...] = (('tpu', 'TPU'), ('gpu', 'GPU'))
+"""Platforms, best first, and what Ray calls their chips."""
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """For a cluster of our own: messages are small."""
@@ -94,7 +98,7 @@ def find_hosts(
         SpecError: There are fewer hosts than asked for.
     """
     nodes = sorted((n for n in ray.nodes() if n['Alive']), key=_order)
-    for platform, resource in (('tpu', 'TPU'), ('gpu', 'GPU')):
+    for platform, resource in _ACCELERATORS:
         hosts = [
             Host(node_id=node['NodeID'], chips=int(node['Resources'][resource]))
             for node in nodes
@@ -130,9 +134,7 @@ def actor_options(
     Raises:
         SpecError: jax cannot run the group there.
     """
-    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-        hosts[host].node_id, soft=False
-    )
+    strategy = NodeAffinitySchedulingStrategy(hosts[host].node_id, soft=False)
     options: dict[str, Any] = {'scheduling_strategy': strategy, 'max_restarts': 0}
     if platform == 'gpu':
         options['num_gpus'] = hosts[host].chips

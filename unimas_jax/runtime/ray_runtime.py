@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 import ray
+import ray.exceptions
 
 from unimas_jax.controller.backend import WorkerLost
 from unimas_jax.protocol import Demonstration, Reply, Request, Score
@@ -223,12 +224,13 @@ class _Group:
         members: Sequence[actors.Membership],
     ):
         self.name, self.models = place.name, frozenset(place.chips)
-        kinds = [actors.Leader] + [actors.Follower] * (len(members) - 1)
-        self._processes = [
-            kind.options(**option).remote(member)
-            for kind, option, member in zip(kinds, options, members, strict=True)
+        (leader_options, leader), *others = zip(options, members, strict=True)
+        self._leader = actors.Leader.options(**leader_options).remote(leader)
+        self._followers = [
+            actors.Follower.options(**option).remote(member)
+            for option, member in others
         ]
-        self._leader, *self._followers = self._processes
+        self._processes = [self._leader, *self._followers]
         self._watch: asyncio.Future | None = None
 
     async def start(self, hook: actors.Hook | None) -> dict[str, Any]:
