@@ -4,12 +4,14 @@ The leader's `worker.Worker` and every `follower.Follower` build the same host, 
 all processes of a group start with the same programs in the same order.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 
+from unimas_jax.checkpoint import hub
 from unimas_jax.specs import ModelSpec, SpecError, require
 from unimas_jax.worker.commands import Command
 from unimas_jax.worker.device import RANDOM, DeviceModel, architecture
@@ -21,7 +23,7 @@ class Host:
     """Every model that is placed on this process.
 
     Args:
-        models: Specifications by name; `weights` and `tokenizer` are folders.
+        models: Specifications by name; folders or hub ids.
         roles: Roles by model, in the order of their adapters.
         frozen: Roles that are not trained on. A model that plays no other role has no
             learner.
@@ -40,9 +42,10 @@ class Host:
         devices: Mapping[str, Sequence[jax.Device]] | None = None,
         broadcast: Callable[[Command], None] | None = None,
     ):
-        self.specs, self._roles, self._frozen = dict(models), roles, set(frozen)
+        self.specs = {name: _located(name, spec) for name, spec in models.items()}
+        self._roles, self._frozen = roles, set(frozen)
         self._seed, self._devices = seed, devices
-        self.tokenizers = {name: _tokenizer(name, x) for name, x in models.items()}
+        self.tokenizers = {name: _tokenizer(name, x) for name, x in self.specs.items()}
         self.models: dict[str, DeviceModel] = {}
         self.executor = Executor(self.models, broadcast=broadcast)
         self._num_compilations = 0
@@ -116,6 +119,21 @@ class Host:
             f'it ends at chip {end}, but there are {len(found)}.',
         )
         return found[mesh.first_chip : end]
+
+
+def _located(name: str, spec: ModelSpec) -> ModelSpec:
+    """Return the specification with folders in place of hub ids."""
+    where = f'of model {name!r}'
+    folders = {}
+    if spec.weights != RANDOM:
+        folders['weights'] = hub.local_folder(
+            spec.weights, f'ModelSpec.weights {where}'
+        )
+    if spec.tokenizer:
+        folders['tokenizer'] = hub.local_folder(
+            spec.tokenizer, f'ModelSpec.tokenizer {where}'
+        )
+    return dataclasses.replace(spec, **folders)
 
 
 def _tokenizer(name: str, spec: ModelSpec) -> PromptTokenizer:

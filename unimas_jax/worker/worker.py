@@ -31,7 +31,7 @@ class Worker:
     """The models of a host group, as the controller sees them.
 
     Args:
-        models: Specifications by name; `weights` and `tokenizer` are folders.
+        models: Specifications by name; folders or hub ids.
         seed: Of the run.
         roles: Roles by model, in the order of their adapters.
         frozen: Roles that are not trained on.
