@@ -93,7 +93,7 @@ def check_shapes(state, shards, tensor):
 
     keys = state.cache[0][0]
     num_pages = keys.shape[0] // shards
-    assert shapes(keys) == {(num_pages, 8, 8 // tensor, 8)}
+    assert shapes(keys) == {(num_pages, 8 // tensor, 8, 8)}
     assert shapes(state.rows.token) == {(8 // shards,)}
     layer = state.rollout['base']['layers'][0]
     assert shapes(layer['attention']['query']['kernel']) == {(64, 8 // tensor, 8)}
@@ -140,7 +140,7 @@ def test_heads_that_do_not_divide_are_replicated(tmp_path):
         for rollout in rollouts.values():
             forced = tiny_engine.forced_log_probs(state.rollout, rollout, config=config)
             np.testing.assert_allclose(rollout.log_probs, forced, atol=1e-4)
-        assert state.cache[0][0].addressable_shards[0].data.shape[2] == 2
+        assert state.cache[0][0].addressable_shards[0].data.shape[1] == 2
         gate = state.rollout['base']['layers'][0]['mlp']['gate']['kernel']
         assert gate.addressable_shards[0].data.shape == (28, 24)
     assert any('heads' in line for line in engine.report['sharding_fallbacks'])

@@ -18,7 +18,7 @@ def case(lengths, *, tokens=1, seed=0, pages=64):
     generator = np.random.default_rng(seed)
     normal = lambda *shape: generator.normal(size=shape).astype(np.float32)
     rows, width = len(lengths), 8
-    cache = [normal(pages, PAGE, KV, DIM) for _ in range(2)]
+    cache = [normal(pages, KV, PAGE, DIM) for _ in range(2)]
     whole = [normal(rows, width * PAGE, KV, DIM) for _ in range(2)]
     table = np.zeros((rows, width), np.int32)
     order = generator.permutation(np.arange(1, pages))
@@ -28,7 +28,7 @@ def case(lengths, *, tokens=1, seed=0, pages=64):
         for index in range(used):
             for pages_of, keys in zip(cache, whole, strict=True):
                 part = keys[row, index * PAGE : (index + 1) * PAGE]
-                pages_of[table[row, index]] = part
+                pages_of[table[row, index]] = part.swapaxes(0, 1)
     lengths = np.asarray(lengths, np.int32)
     start = np.maximum(lengths - tokens, 0)
     new = [
@@ -93,10 +93,10 @@ def test_new_keys_are_written_where_they_belong():
         for row, length in ((0, 6), (2, 9)):
             page = places.table[row, (length - 1) // PAGE]
             np.testing.assert_array_equal(
-                written[page, (length - 1) % PAGE], fresh[row, 0]
+                written[page, :, (length - 1) % PAGE], fresh[row, 0]
             )
         # Two rows wrote one token each; the idle one wrote to the scratch page.
-        assert np.count_nonzero(np.abs(written[1:]).sum((2, 3))) == 2
+        assert np.count_nonzero(np.abs(written[1:]).sum((1, 3))) == 2
 
 
 def test_a_longer_neighbour_changes_no_bit():
@@ -115,7 +115,7 @@ def test_what_a_row_does_not_hold_is_not_read():
     for pages in cache:
         for page in set(range(len(pages))) - held:
             pages[page] = 1e6
-        pages[places.table[0, 1], 3] = 1e6  # behind the last key of row 0
+        pages[places.table[0, 1], :, 3] = 1e6  # behind the last key of row 0
     poisoned, _ = run(query, new, cache, places)
     np.testing.assert_array_equal(out, poisoned)
 

@@ -1,6 +1,6 @@
 """The paged key/value cache of one model.
 
-Each layer holds keys and values as pages, [S * N, page, K, Dh]: N pages for each of S
+Each layer holds keys and values as pages, [S * N, K, page, Dh]: N pages for each of S
 shards of the rows, one for each part of `data` x `fsdp`. A row's tokens lie on pages of
 its own shard, in the order of its page table, whose entries count within the shard.
 Page 0 of every shard is scratch: idle rows write there, and nobody reads it unmasked.
@@ -92,15 +92,15 @@ Layers = tuple[tuple[jax.Array, jax.Array], ...]
 def cache_sharding(config: TransformerConfig, mesh: Mesh) -> NamedSharding:
     """Place pages: shards over the rows' axes, heads over `tensor` if they divide."""
     heads = sharding.heads_axis(config, mesh, sharding.RULES_ROLLOUT)
-    return NamedSharding(mesh, PartitionSpec(ROWS, None, heads, None))
+    return NamedSharding(mesh, PartitionSpec(ROWS, heads, None, None))
 
 
 def empty(config: TransformerConfig, sizes: Geometry, *, dtype) -> Layers:
     """Return a cache of zeros; under `jit`, so that it is born sharded."""
     shape = (
         sizes.shards * sizes.pages,
-        sizes.page_tokens,
         config.num_kv_heads,
+        sizes.page_tokens,
         config.head_dim,
     )
     make = lambda: jnp.zeros(shape, dtype)

@@ -34,7 +34,7 @@ class Places(NamedTuple):
 def paged_attend(places: Places, *, block_pages: int, backend: str) -> Attend:
     """Return the `attend` that writes new keys and values, then reads the cache.
 
-    The layer cache is a pair of pages, [N, page, K, Dh] each.
+    The layer cache is a pair of pages, [N, K, page, Dh] each.
 
     Args:
         places: Of the tokens.
@@ -65,8 +65,8 @@ def _write(pages: jax.Array, new: jax.Array, places: Places) -> jax.Array:
     """
 
     def put(row, pages):
-        update = jax.lax.dynamic_index_in_dim(new, row, keepdims=True)
-        start = (places.page[row], places.offset[row], 0, 0)
+        update = jnp.swapaxes(jax.lax.dynamic_slice_in_dim(new, row, 1), 1, 2)
+        start = (places.page[row], 0, places.offset[row], 0)
         return jax.lax.dynamic_update_slice(pages, update.astype(pages.dtype), start)
 
     return jax.lax.fori_loop(0, new.shape[0], put, pages)
@@ -84,8 +84,8 @@ def blockwise(
 
     Args:
         query: [B, T, H, Dh], with RoPE applied.
-        keys: [N, page, K, Dh].
-        values: [N, page, K, Dh].
+        keys: [N, K, page, Dh].
+        values: [N, K, page, Dh].
         places: Of the queries; a query sees the keys up to its own position.
         block_pages: Pages of one block.
 
@@ -96,7 +96,7 @@ def blockwise(
     """
     chex.assert_rank([query, keys, values], 4)
     num_rows, num_tokens, num_heads, head_dim = query.shape
-    page_tokens, num_kv_heads = keys.shape[1:3]
+    num_kv_heads, page_tokens = keys.shape[1:3]
     block_tokens = block_pages * page_tokens
     group = num_heads // num_kv_heads
     # [B, K, T * G, Dh]: the heads of a group share their keys.
@@ -110,12 +110,14 @@ def blockwise(
         table = jax.lax.dynamic_slice_in_dim(
             places.table, index * block_pages, block_pages, axis=1
         )
-        return pages[table].reshape(num_rows, block_tokens, num_kv_heads, head_dim)
+        # [B, block pages, K, page, Dh]; with one page in a block nothing moves.
+        found = jnp.swapaxes(pages[table], 1, 2)
+        return found.reshape(num_rows, num_kv_heads, block_tokens, head_dim)
 
     def block(index, carry):
         top, total, mixed = carry
         scores = jnp.einsum(
-            'bkqd,bskd->bkqs',
+            'bkqd,bksd->bkqs',
             grouped,
             gather(keys, index),
             preferred_element_type=jnp.float32,
@@ -129,7 +131,7 @@ def blockwise(
         shrink = jnp.exp(top - new_top)
         total = total * shrink + jnp.sum(weights, axis=-1)
         part = jnp.einsum(
-            'bkqs,bskd->bkqd',
+            'bkqs,bksd->bkqd',
             weights.astype(values.dtype),
             gather(values, index),
             preferred_element_type=jnp.float32,
