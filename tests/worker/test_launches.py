@@ -11,7 +11,7 @@ import tiny_engine
 from unimas_jax.trace import Key
 from unimas_jax.worker import cache, launches, scheduler
 from unimas_jax.worker.buffer import Buffer
-from unimas_jax.worker.engine import Engine
+from unimas_jax.worker.inference import Engine
 from unimas_jax.worker.launches import RowSettings
 from unimas_jax.worker.scheduler import Ticket
 from unimas_jax.worker.tokenizer import PromptTokenizer

@@ -16,7 +16,7 @@ from unimas_jax.protocol import Request, Segment
 from unimas_jax.trace import Key
 from unimas_jax.worker import cache
 from unimas_jax.worker.buffer import Buffer
-from unimas_jax.worker.engine import Engine
+from unimas_jax.worker.inference import Engine
 from unimas_jax.worker.host import Host
 
 CONFIG = TransformerConfig(

@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from unimas_jax.checkpoint import store
+from unimas_jax.models.sharding import Device
 from unimas_jax.protocol import Demonstration, Reply, Report, Request, Score
 from unimas_jax.specs import ModelSpec, SftSpec, require
 from unimas_jax.trace import Credit, Key
 from unimas_jax.worker import cache
 from unimas_jax.worker.buffer import Buffer, Rollout
 from unimas_jax.worker.commands import Command
-from unimas_jax.worker.engine import Engine
+from unimas_jax.worker.inference import Engine
 from unimas_jax.worker.host import Host
 from unimas_jax.worker.learner import Learner
 
@@ -47,7 +47,7 @@ class Worker:
         roles: Mapping[str, Sequence[str]],
         frozen: Sequence[str] = (),
         broadcast: Callable[[Command], None] | None = None,
-        devices: Mapping[str, Sequence[jax.Device]] | None = None,
+        devices: Mapping[str, Sequence[Device]] | None = None,
     ):
         self._host = Host(
             models,

@@ -130,7 +130,8 @@ class Engine:
         refused = []
         with self._changed:
             for request, pending, error in prepared:
-                error = error or self._enqueue(pending)
+                if pending is not None:
+                    error = self._enqueue(pending)
                 if error:
                     refused.append(
                         Reply(
@@ -300,7 +301,7 @@ class Engine:
 
     def _commands(
         self, plan: scheduler.StepPlan
-    ) -> list[tuple[str, dict[str, Argument]]]:
+    ) -> list[tuple[str, Mapping[str, Argument]]]:
         settings = {id: pending.settings for id, pending in self._pending.items()}
         num_stop_ids = len(self._tokenizer.stop_ids)
         commands = [
@@ -436,7 +437,7 @@ class Engine:
         self._buffer.put(rollout, is_trained=request.purpose == 'train')
 
 
-COUNTS = (
+COUNTS: tuple[str, ...] = (
     'prompt_tokens',
     'cached_tokens',
     'response_tokens',
