@@ -16,8 +16,8 @@ from unimas_jax.protocol import Request, Segment
 from unimas_jax.trace import Key
 from unimas_jax.worker import cache
 from unimas_jax.worker.buffer import Buffer
-from unimas_jax.worker.inference import Engine
 from unimas_jax.worker.host import Host
+from unimas_jax.worker.inference import Engine
 
 CONFIG = TransformerConfig(
     family='llama',

@@ -22,8 +22,8 @@ from unimas_jax.trace import Credit, Key
 from unimas_jax.worker import cache
 from unimas_jax.worker.buffer import Buffer, Rollout
 from unimas_jax.worker.commands import Command
-from unimas_jax.worker.inference import Engine
 from unimas_jax.worker.host import Host
+from unimas_jax.worker.inference import Engine
 from unimas_jax.worker.learner import Learner
 
 
