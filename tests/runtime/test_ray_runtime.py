@@ -5,63 +5,31 @@ compared with one process of four devices.
 """
 
 import asyncio
-import dataclasses
 import os
 import pathlib
-import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
+import drive_hosts
 import numpy as np
-import processes
 import pytest
-import ray
-import tiny_models
 from run_records import metrics_of, traces_of
 
 from unimas_jax.controller import loop
-from unimas_jax.controller.backend import WorkerLost
-from unimas_jax.controller.episodes import Episodes
-from unimas_jax.controller.router import Router
 from unimas_jax.metrics.run_folder import RunFolder
 from unimas_jax.runtime.local import LocalRuntime
-from unimas_jax.runtime.ray_runtime import RayRuntime
-from unimas_jax.specs import MeshSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TESTS = pathlib.Path(__file__).parent.parent
-MESH = MeshSpec(data=2, tensor=2)
-
-
-class RandomDelay:
-    """Holds up each command of a follower by up to 20 ms."""
-
-    def __init__(self):
-        self._random = random.Random(5)
-
-    def __call__(self, number):
-        time.sleep(self._random.uniform(0, 0.02))
-        return True
-
-
-@dataclasses.dataclass(frozen=True)
-class Skip:
-    """Leaves out one command."""
-
-    number: int
-
-    def __call__(self, number):
-        return number != self.number
 
 
 @pytest.fixture(scope='module')
 def experiment(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('tokenizer')
-    return tiny_models.experiment(folder, mesh=MESH, keep_checkpoints=5)
+    return drive_hosts.experiment(tmp_path_factory.mktemp('tokenizer'))
 
 
 def train(experiment, backend, folder):
@@ -69,17 +37,6 @@ def train(experiment, backend, folder):
     run_folder.prepare()
     options = loop.RunOptions(config='same')
     return asyncio.run(loop.train(experiment, backend, run_folder, options))
-
-
-def two_hosts(experiment, hook=None):
-    return RayRuntime(
-        experiment.models,
-        experiment.groups,
-        seed=experiment.seed,
-        num_hosts=2,
-        cpu_devices=2,
-        hook=hook,
-    )
 
 
 @pytest.fixture(scope='module')
@@ -91,10 +48,11 @@ def one_process(experiment, tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def two_processes(experiment, tmp_path_factory):
+def two_processes(tmp_path_factory):
     """The folder of the same run on two hosts, whose follower lags behind."""
     folder = tmp_path_factory.mktemp('two_processes')
-    train(experiment, two_hosts(experiment, RandomDelay()), folder)
+    status, output = drive('drive_hosts', folder, folder / 'tokenizer')
+    assert status == 0 and 'finished step 3' in output, output
     return folder
 
 
@@ -134,44 +92,25 @@ def test_one_process_resumes_what_two_have_saved(
     assert_same_training(folder, one_process)
 
 
-def test_a_skipped_command_ends_the_group_with_its_number(experiment):
+def test_a_skipped_command_ends_the_group_with_its_number(tmp_path):
     """Without the watch, the leader would wait for the follower for ever."""
-
-    async def start_and_diverge():
-        backend = two_hosts(experiment, Skip(number=1))
-        try:
-            await backend.start()
-            started = time.monotonic()
-            with pytest.raises(WorkerLost, match=r'process 1 .*command 1\b'):
-                await sample_once(experiment, backend)
-            while processes.workers('ray::Leader', 'ray::Follower'):
-                await asyncio.sleep(0.1)
-            return time.monotonic() - started
-        finally:
-            await backend.stop()
-
-    seconds = asyncio.run(start_and_diverge())
-    assert seconds < 10
+    status, output = drive('drive_hosts', tmp_path, tmp_path / 'tokenizer', 1)
+    assert status == 0, output
+    found = re.search(r'([\d.]+) seconds until: .*process 1 .*command 1\b', output)
+    assert found, output
+    assert float(found[1]) < 10
 
 
-async def sample_once(experiment, backend):
-    """Run the first queries; commands flow."""
-    queries = experiment.data.load('train', '')
-    async with Router(backend, experiment.mapping, endpoints={}) as router:
-        await Episodes(experiment, router, experiment.tools).run(
-            [(query.id, query) for query in queries], step=1, purpose='train', samples=1
-        )
+def drive(program, *arguments):
+    """Run one of the drivers beside this file; return its status and output."""
+    path = TESTS / 'runtime' / f'{program}.py'
+    return run([sys.executable, str(path), *map(str, arguments)])
 
 
-def drive(folder, tokenizer_folder, *arguments):
-    """Train in a process of its own; return its status and output."""
+def run(command):
     paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
     done = subprocess.run(
-        [
-            sys.executable,
-            str(TESTS / 'runtime' / 'drive_run.py'),
-            *map(str, (folder, tokenizer_folder, *arguments)),
-        ],
+        command,
         env={**os.environ, 'PYTHONPATH': paths},
         capture_output=True,
         text=True,
@@ -184,7 +123,7 @@ def drive(folder, tokenizer_folder, *arguments):
 def undisturbed(tmp_path_factory):
     """The folder of a run in a driver of its own; the driver never loads jax."""
     folder = tmp_path_factory.mktemp('undisturbed')
-    status, output = drive(folder, folder / 'tokenizer')
+    status, output = drive('drive_run', folder, folder / 'tokenizer')
     assert status == 0 and 'finished step 3' in output, output
     return folder
 
@@ -197,13 +136,13 @@ def test_a_stopped_and_then_killed_driver_continues_as_if_nothing_had_happened(
     undisturbed, tmp_path
 ):
     command = (tmp_path, tmp_path / 'tokenizer')
-    status, output = drive(*command, 22, 'driver', 'SIGTERM')
+    status, output = drive('drive_run', *command, 22, 'driver', 'SIGTERM')
     assert status == 0 and 'finished step 1' in output, output
     # It goes on with step 2: 8 calls, 5 for its evaluation, 8 in step 3.
-    status, output = drive(*command, 17, 'driver', 'SIGKILL')
+    status, output = drive('drive_run', *command, 17, 'driver', 'SIGKILL')
     assert status == -signal.SIGKILL and 'SIGKILL to driver' in output, output
     assert max(metrics_of(tmp_path)) == 2
-    status, output = drive(*command)
+    status, output = drive('drive_run', *command)
     assert status == 0 and 'finished step 3' in output, output
     assert metrics_of(tmp_path) == metrics_of(undisturbed)
     assert traces_of(tmp_path) == traces_of(undisturbed)
@@ -211,7 +150,7 @@ def test_a_stopped_and_then_killed_driver_continues_as_if_nothing_had_happened(
 
 def test_a_killed_worker_is_replaced_and_changes_nothing(undisturbed, tmp_path):
     command = (tmp_path, tmp_path / 'tokenizer')
-    status, output = drive(*command, 22, 'worker', 'SIGKILL')
+    status, output = drive('drive_run', *command, 22, 'worker', 'SIGKILL')
     assert status == 0 and 'finished step 3' in output, output
     assert 'SIGKILL to worker' in output and 'restarting' in output
     assert metrics_of(tmp_path) == metrics_of(undisturbed)
@@ -219,17 +158,18 @@ def test_a_killed_worker_is_replaced_and_changes_nothing(undisturbed, tmp_path):
     assert RunFolder(tmp_path).read_metrics()[3]['system/restarts'] == 1
 
 
-def test_a_mesh_larger_than_the_devices_is_refused(experiment):
-    backend = RayRuntime(
-        experiment.models, experiment.groups, seed=0, num_hosts=1, cpu_devices=2
+def test_a_mesh_larger_than_the_devices_is_refused():
+    program = (
+        'import asyncio\n'
+        'from unimas_jax.runtime.ray_runtime import RayRuntime\n'
+        'from unimas_jax import specs\n'
+        'import small_experiment\n'
+        'import dataclasses\n'
+        'mesh = specs.MeshSpec(data=4)\n'
+        'model = dataclasses.replace(small_experiment.MODEL, mesh=mesh)\n'
+        'backend = RayRuntime({"m": model}, {"m": ("r",)}, seed=0, num_hosts=1,'
+        ' cpu_devices=2)\n'
+        'asyncio.run(backend.start())\n'
     )
-
-    async def start():
-        try:
-            await backend.start()
-        finally:
-            await backend.stop()
-
-    with pytest.raises(ValueError, match='ends at chip 4, but the 1 hosts have 2'):
-        asyncio.run(start())
-    assert not ray.is_initialized()
+    status, output = run([sys.executable, '-c', program])
+    assert status != 0 and 'ends at chip 4, but the 1 hosts have 2' in output, output
