@@ -47,7 +47,7 @@ def gae(
     """
     assert reward.shape == value.shape == mask.shape and mask.ndim == 1
     # float64 keeps long sums exact enough; one rollout is a few thousand numbers.
-    advantage, target = np.zeros((2, *mask.shape))
+    advantage, target = np.zeros(mask.shape), np.zeros(mask.shape)
     next_value = next_advantage = 0.0
     for t in np.flatnonzero(mask)[::-1]:
         delta = reward[t] + discount * next_value - value[t]

@@ -190,16 +190,16 @@ class Buffer:
             ValueError: A waiting rollout has no credit; nothing was changed.
         """
         self.check(credits)
-        counts = dict.fromkeys(('credited', 'masked', 'dropped', 'refused'), 0)
+        counts = {'credited': 0, 'masked': 0, 'dropped': 0, 'refused': 0}
         for key, credit in credits.items():
             rollout = self._waiting.remove(key)
-            is_credited = credit.status == 'credited'
-            if rollout is None and is_credited:
+            if credit.status != 'credited':
+                counts[credit.status] += 1
+            elif rollout is None:
                 counts['refused'] += 1
                 self.num_refused += 1
-                continue
-            counts[credit.status] += 1
-            if is_credited:
+            else:
+                counts['credited'] += 1
                 rollout.reward, rollout.weight = credit.reward, credit.weight
                 rollout.advantage = credit.advantage
                 rollout.value_target = credit.value_target

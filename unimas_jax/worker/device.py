@@ -65,7 +65,7 @@ class DeviceModel:
         spec: ModelSpec,
         *,
         seed: int,
-        devices: Sequence[jax.Device],
+        devices: Sequence[sharding.Device],
         num_adapters: int,
         num_stop_ids: int,
         is_trained: bool,
@@ -93,14 +93,18 @@ class DeviceModel:
             num_adapters=num_adapters,
             num_stop_ids=num_stop_ids,
         )
-        self._learner = None
-        self._table = {**self._generation.table(), 'export': self._export}
+        self._table = dict(self._generation.table())
+        self._learner: TrainingPrograms | None = None
         if is_trained:
-            self._learner = TrainingPrograms(self.config, spec, self.mesh)
-            self.state.train = self._learner.init_state(params)
+            learner = self._learner = TrainingPrograms(self.config, spec, self.mesh)
+            self.state.train = learner.init_state(params)
             params = self.state.train.params
-            self._table |= self._learner.table()
-            self._table |= {'save': self._save, 'restore': self._restore}
+            self._table |= learner.table()
+            self._table |= {
+                'save': functools.partial(self._save, learner),
+                'restore': functools.partial(self._restore, learner),
+                'export': self._export,
+            }
         self._generation.allocate(self.state, params)
 
     @property
@@ -121,18 +125,28 @@ class DeviceModel:
         """Launch the entry `name` of the table; on the launching thread only."""
         return self._table[name](self.state, args)
 
-    def _save(self, state: ModelState, args: Mapping[str, Argument]) -> Outputs:
+    def _save(
+        self,
+        learner: TrainingPrograms,
+        state: ModelState,
+        args: Mapping[str, Argument],
+    ) -> Outputs:
         directory, step = str(args['directory']), int(args['step'])
         extra = json.loads(str(args['extra']))
-        saved = self._learner.checkpoint(state.train)
+        saved = learner.checkpoint(state.train)
         store.save(directory, self.name, step, saved, extra)
         return {}
 
-    def _restore(self, state: ModelState, args: Mapping[str, Argument]) -> Outputs:
+    def _restore(
+        self,
+        learner: TrainingPrograms,
+        state: ModelState,
+        args: Mapping[str, Argument],
+    ) -> Outputs:
         directory, step = str(args['directory']), int(args['step'])
-        target = self._learner.checkpoint(state.train)
+        target = learner.checkpoint(state.train)
         saved = store.restore(directory, self.name, step, target)
-        state.train = self._learner.restored(state.train, saved)
+        state.train = learner.restored(state.train, saved)
         return {}
 
     def _export(self, state: ModelState, args: Mapping[str, Argument]) -> Outputs:

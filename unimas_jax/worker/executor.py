@@ -25,6 +25,7 @@ class Runnable(Protocol):
 
     def run(self, name: str, args: Mapping[str, Argument]) -> Outputs:
         """Launch the entry `name` of the model's table."""
+        ...
 
 
 class Executor:

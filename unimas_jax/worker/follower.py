@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-
+from unimas_jax.models.sharding import Device
 from unimas_jax.specs import ModelSpec
 from unimas_jax.worker.commands import Command
 from unimas_jax.worker.host import Host
@@ -28,7 +27,7 @@ class Follower:
         seed: int,
         roles: Mapping[str, Sequence[str]],
         frozen: Sequence[str] = (),
-        devices: Mapping[str, Sequence[jax.Device]] | None = None,
+        devices: Mapping[str, Sequence[Device]] | None = None,
     ):
         self._host = Host(
             models, roles=roles, frozen=frozen, seed=seed, devices=devices

@@ -158,8 +158,8 @@ class GenerationPrograms:
         host = functools.partial(host_argument, self._mesh)
         num_chunks = sizes.shards * sizes.prefill_rows
         empty = empty_chunks(sizes, self._num_stop_ids)
-        assert empty.row.shape == (num_chunks,)
-        chunks = Chunks(*(host(x.shape, x.dtype) for x in empty))
+        assert empty['row'].shape == (num_chunks,)
+        chunks = Chunks(**{name: host(x.shape, x.dtype) for name, x in empty.items()})
         by_row = NamedSharding(self._mesh, BY_ROW)
         pages = cache.cache_sharding(self._config, self._mesh)
 
@@ -240,8 +240,10 @@ class GenerationPrograms:
         return {}
 
     def _prefill(self, state: ModelState, args: Mapping[str, Argument]) -> Outputs:
+        # Host arrays in the places of arrays on devices.
+        chunks = Chunks._make(args[name] for name in Chunks._fields)
         state.cache, state.rows, drawn = self._programs['prefill'](
-            state.rollout, state.cache, state.rows, Chunks(**args)
+            state.rollout, state.cache, state.rows, chunks
         )
         return self._readable('prefill', drawn._asdict())
 
@@ -265,24 +267,24 @@ class GenerationPrograms:
         )
 
 
-def empty_chunks(sizes: cache.Geometry, num_stop_ids: int) -> Chunks:
-    """Return the host arguments of a prefill launch in which every chunk is idle."""
+def empty_chunks(sizes: cache.Geometry, num_stop_ids: int) -> dict[str, np.ndarray]:
+    """Return the fields of `Chunks`, on the host, in which every chunk is idle."""
     count = sizes.shards * sizes.prefill_rows
     ints = lambda *shape: np.zeros((count, *shape), np.int32)
-    return Chunks(
-        tokens=ints(sizes.page_tokens),
-        start=ints(),
-        count=ints(),
-        table=ints(sizes.table_pages),
-        row=ints() - 1,
-        limit=ints() + 1,
-        stop_ids=ints(num_stop_ids) - 1,
-        words=ints(3).astype(np.uint32),
-        adapter=ints() - 1,
-        temperature=np.ones(count, np.float32),
-        top_k=ints(),
-        top_p=np.ones(count, np.float32),
-    )
+    return {
+        'tokens': ints(sizes.page_tokens),
+        'start': ints(),
+        'count': ints(),
+        'table': ints(sizes.table_pages),
+        'row': ints() - 1,
+        'limit': ints() + 1,
+        'stop_ids': ints(num_stop_ids) - 1,
+        'words': ints(3).astype(np.uint32),
+        'adapter': ints() - 1,
+        'temperature': np.ones(count, np.float32),
+        'top_k': ints(),
+        'top_p': np.ones(count, np.float32),
+    }
 
 
 def _per_layer(placed: Any, num_layers: int) -> tuple[Any, ...]:

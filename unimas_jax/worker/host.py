@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from unimas_jax.checkpoint import hub
+from unimas_jax.models.sharding import Device
 from unimas_jax.specs import ModelSpec, SpecError, require
 from unimas_jax.worker.commands import Command
 from unimas_jax.worker.device import RANDOM, DeviceModel, architecture
@@ -39,7 +40,7 @@ class Host:
         roles: Mapping[str, Sequence[str]],
         frozen: Sequence[str] = (),
         seed: int,
-        devices: Mapping[str, Sequence[jax.Device]] | None = None,
+        devices: Mapping[str, Sequence[Device]] | None = None,
         broadcast: Callable[[Command], None] | None = None,
     ):
         self.specs = {name: _located(name, spec) for name, spec in models.items()}
@@ -107,7 +108,7 @@ class Host:
                 model.run('publish', {'version': 0})
         return compiled
 
-    def _chips(self, name: str) -> Sequence[jax.Device]:
+    def _chips(self, name: str) -> Sequence[Device]:
         if self._devices is not None:
             return self._devices[name]
         mesh, found = self.specs[name].mesh, jax.devices()
@@ -154,9 +155,9 @@ def compilation_seconds() -> list[float]:
     """Seconds of every compilation in this process since the first call."""
     seconds: list[float] = []
 
-    def note(event: str, duration: float, **_: Any) -> None:
+    def note(event: str, duration_secs: float, **_: Any) -> None:
         if event == '/jax/core/compile/backend_compile_duration':
-            seconds.append(duration)
+            seconds.append(duration_secs)
 
     jax.monitoring.register_event_duration_secs_listener(note)
     return seconds

@@ -64,7 +64,7 @@ def prefill_arguments(
     sizes: Geometry,
     *,
     num_stop_ids: int,
-) -> dict[str, Argument]:
+) -> Mapping[str, Argument]:
     """Return the arguments of one prefill launch.
 
     Args:
@@ -77,23 +77,24 @@ def prefill_arguments(
     for at, job in _placed(launch, sizes):
         ticket = job.row.ticket
         end = job.start + job.count
-        chunks.tokens[at, : job.count] = ticket.prompt[job.start : end]
-        chunks.start[at], chunks.count[at] = job.start, job.count
+        chunks['tokens'][at, : job.count] = ticket.prompt[job.start : end]
+        chunks['start'][at], chunks['count'][at] = job.start, job.count
         table = job.row.table[: job.start // sizes.page_tokens + 1]
-        chunks.table[at, : len(table)] = table
-        chunks.adapter[at] = ticket.adapter
+        chunks['table'][at, : len(table)] = table
+        chunks['adapter'][at] = ticket.adapter
         if not job.is_last:
             continue
         row = settings[ticket.id]
-        chunks.row[at], chunks.limit[at] = job.row.slot, row.limit
-        chunks.stop_ids[at, : len(row.stop_ids)] = row.stop_ids
-        chunks.words[at] = row.words
-        chunks.temperature[at] = row.sampling.temperature
-        chunks.top_k[at], chunks.top_p[at] = row.sampling.top_k, row.sampling.top_p
-    return chunks._asdict()
+        chunks['row'][at], chunks['limit'][at] = job.row.slot, row.limit
+        chunks['stop_ids'][at, : len(row.stop_ids)] = row.stop_ids
+        chunks['words'][at] = row.words
+        chunks['temperature'][at] = row.sampling.temperature
+        chunks['top_k'][at] = row.sampling.top_k
+        chunks['top_p'][at] = row.sampling.top_p
+    return chunks
 
 
-def decode_arguments(plan: StepPlan, sizes: Geometry) -> dict[str, Argument]:
+def decode_arguments(plan: StepPlan, sizes: Geometry) -> Mapping[str, Argument]:
     """Return the arguments of the decode chunk of a plan."""
     num_rows = sizes.shards * sizes.rows
     table = np.zeros((num_rows, sizes.table_pages), np.int32)
@@ -105,7 +106,7 @@ def decode_arguments(plan: StepPlan, sizes: Geometry) -> dict[str, Argument]:
     return {
         'table': table,
         'keep': keep,
-        'steps': np.int32(plan.steps),
+        'steps': np.asarray(plan.steps, np.int32),
         'min_active': np.asarray(plan.min_active, np.int32),
     }
 

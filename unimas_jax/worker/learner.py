@@ -168,7 +168,7 @@ class Learner:
             )
             settings = optimizer.settings(spec.optimizer, step)
             # The critic's turn comes with rewards.
-            idle = settings | {'learning_rate': 0.0}
+            idle = {**settings, 'learning_rate': 0.0}
             numbers = update.number_vector(
                 coefficients, {'policy': settings, 'critic': idle}
             )
@@ -199,7 +199,7 @@ class Learner:
             loss_mean=self._spec.ppo.loss_mean,
         )
         parts = [
-            own | {'weight': np.full(count, weight, np.float32)}
+            {**own, 'weight': np.full(count, weight, np.float32)}
             for own, count, weight in zip(fields, counts, weights, strict=True)
         ]
         packed = packing.pack(

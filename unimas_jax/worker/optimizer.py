@@ -95,14 +95,15 @@ def apply(
     scale = jnp.minimum(1.0, numbers['max_grad_norm'] / jnp.maximum(norm, TINY))
     clipped = jax.tree.map(lambda leaf: leaf * scale, gradients)
     adam = optax.scale_by_adam(numbers['b1'], numbers['b2'], numbers['eps'])
-    directions, state = adam.update(clipped, state)
+    directions, moved = adam.update(clipped, state)
+    assert isinstance(moved, optax.ScaleByAdamState)
 
     def move(leaf, direction, decays):
         if decays:
             direction = direction + numbers['weight_decay'] * leaf
         return leaf - numbers['learning_rate'] * direction
 
-    return jax.tree.map(move, tree, directions, decay_mask(tree)), state, norm
+    return jax.tree.map(move, tree, directions, decay_mask(tree)), moved, norm
 
 
 def decay_mask(tree: Params) -> Params:

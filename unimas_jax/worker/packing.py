@@ -215,17 +215,17 @@ def token_weights(
         For each rollout the weight of one of its tokens. Weights times counts sum to
         one, or to zero when nothing has weight.
     """
-    counts, weights = np.asarray(counts, np.float64), np.asarray(weights, np.float64)
-    shares = np.where(counts > 0, weights, 0.0)
+    tokens = np.asarray(counts, np.float64)
+    shares = np.where(tokens > 0, np.asarray(weights, np.float64), 0.0)
     if loss_mean == 'invocation':
-        shares = shares / np.maximum(counts, 1.0)
+        shares = shares / np.maximum(tokens, 1.0)
     elif loss_mean == 'role':
         for role in set(roles):
             members = np.asarray([other == role for other in roles])
-            shares = np.where(members, _normalized(shares, counts * members), shares)
+            shares = np.where(members, _normalized(shares, tokens * members), shares)
     else:
         assert loss_mean == 'token', loss_mean
-    return _normalized(shares, counts).tolist()
+    return _normalized(shares, tokens).tolist()
 
 
 def _normalized(shares: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -236,7 +236,7 @@ def _normalized(shares: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def _empty(shape: Shape, fields: Iterable[str]) -> dict[str, np.ndarray]:
     """Return a micro-batch of padding."""
     tokens, slots = (shape.rows, shape.tokens), (shape.rows, shape.slots)
-    batch = {
+    batch: dict[str, np.ndarray] = {
         name: np.zeros(tokens, np.int32) for name in ('tokens', 'positions', 'segments')
     }
     batch |= {name: np.zeros(slots, np.int32) for name in ('source', 'target')}

@@ -88,6 +88,8 @@ def _advantages(
                 "PpoSpec.kl is 'reward': the credit rule gives advantages, which are "
                 "used as given; use kl='loss' or 'none', or a rule of rewards."
             )
+        assert rollout.old_log_prob is not None, f'not scored: {rollout.key}'
+        assert rollout.reference_log_prob is not None, f'no reference: {rollout.key}'
         penalty = advantages.divergence(
             rollout.old_log_prob,
             rollout.reference_log_prob,

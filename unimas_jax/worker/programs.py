@@ -50,9 +50,11 @@ class Programs(Protocol):
 
     def table(self) -> Mapping[str, Entry]:
         """Commands by name; names of engine and learner differ."""
+        ...
 
     def programs(self) -> Sequence['Program']:
         """Every program that a command may run."""
+        ...
 
 
 class LearnerPrograms(Programs, Protocol):
@@ -60,12 +62,15 @@ class LearnerPrograms(Programs, Protocol):
 
     def init_state(self, params: Any) -> Any:
         """Return the train state around `params` (train layout), which is consumed."""
+        ...
 
     def checkpoint(self, train: Any) -> Any:
         """Return the pytree of arrays that a checkpoint of `train` must hold."""
+        ...
 
     def restored(self, train: Any, saved: Any) -> Any:
         """Return `train` with the arrays of a checkpoint in place."""
+        ...
 
 
 class Program:

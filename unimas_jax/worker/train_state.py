@@ -113,7 +113,8 @@ def shardings(params: Params, spec: ModelSpec, mesh: Mesh) -> TrainState:
     return dataclasses.replace(
         placed,
         moments={
-            name: optax.ScaleByAdamState(replicated, tree, tree)
+            # Shardings in the places of arrays.
+            name: optax.ScaleByAdamState._make((replicated, tree, tree))
             for name, tree in parts.items()
         },
         gradients=parts,
