@@ -1,5 +1,6 @@
 """The engine on eight devices: the same replies, split state, silence over data."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -24,7 +25,10 @@ COLLECTIVE = re.compile(
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    return tiny_engine.weights_folder(tmp_path_factory.mktemp('weights') / 'model')
+    # One layer: most of the time goes into compiling for eight devices.
+    config = dataclasses.replace(tiny_engine.CONFIG, num_layers=1)
+    folder = tmp_path_factory.mktemp('weights') / 'model'
+    return tiny_engine.weights_folder(folder, config)
 
 
 @pytest.fixture(scope='module')
