@@ -116,6 +116,30 @@ def test_a_missing_key_is_named_before_any_model_starts(tmp_path, monkeypatch):
     assert models.starts == 0 and not server.requests
 
 
+@pytest.mark.parametrize('with_sft', [False, True])
+def test_an_export_leaves_out_models_that_were_never_trained(tmp_path, with_sft):
+    """The workers have no learner for them, and would refuse."""
+    sft = specs.SftSpec(
+        demonstrations=small_experiment.OneDemonstration(),
+        steps=1,
+        batch_size=1,
+        learning_rate=0.1,
+    )
+    made = small_experiment.experiment(frozen=('draft',), sft=sft if with_sft else None)
+    both = {'draft': 'group', 'answer': 'group'}
+    train(tmp_path, made, scripted_backend.ScriptedBackend(both))
+    written = asyncio.run(
+        session.export_run(
+            made,
+            scripted_backend.ScriptedBackend(both),
+            RunFolder(tmp_path),
+            export_dir=str(tmp_path / 'to'),
+        )
+    )
+    names = ['draft', 'answer'] if with_sft else ['answer']
+    assert written == [str(tmp_path / 'to' / name) for name in names]
+
+
 def test_an_export_needs_neither_server_nor_key(tmp_path, monkeypatch):
     monkeypatch.setenv('MADE_KEY', 'known')
     with chat_server.served() as server:

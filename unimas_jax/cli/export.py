@@ -13,8 +13,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         'export',
         help='write the models of a run as Hugging Face folders',
-        description='Write each model of a checkpoint as a folder that transformers '
-        'loads: sharded safetensors, config and tokenizer.',
+        description='Write each trained model of a checkpoint as a folder that '
+        'transformers loads: sharded safetensors, config and tokenizer.',
     )
     flags.add_experiment_flags(parser)
     flags.add_run_flags(parser)

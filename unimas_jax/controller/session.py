@@ -120,7 +120,7 @@ async def export_run(
     export_dir: str,
     step: int | None = None,
 ) -> list[str]:
-    """Write every model of a checkpoint as a Hugging Face folder.
+    """Write every trained model of a checkpoint as a Hugging Face folder.
 
     Args:
         experiment: The run's experiment.
@@ -145,10 +145,20 @@ async def export_run(
         cleanup.push_async_callback(backend.stop)
         await backend.start()
         await backend.restore(path, step)
-        for model in experiment.mapping.models:
+        for model in _trained(experiment):
             written.append(str(absolute(export_dir) / model))
             await backend.export(model, written[-1])
     return written
+
+
+def _trained(experiment: Experiment) -> list[str]:
+    """Return the models that a run changes; a warm start trains all of them."""
+    is_trained = experiment.mapping.is_trainable
+    return [
+        model
+        for model, roles in experiment.groups.items()
+        if experiment.sft is not None or any(map(is_trained, roles))
+    ]
 
 
 def _checkpoint(
