@@ -38,8 +38,8 @@ from safetensors import numpy as safetensors_numpy
 from unimas_jax.checkpoint import hf
 from unimas_jax.data import relations
 from unimas_jax.models import transformer
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.models.attention import train_attend
-from unimas_jax.models.config import TransformerConfig
 from unimas_jax.workflows import formats, prompts, qd_answer
 
 UNKNOWN, PAD, END = '<unk>', '<pad>', '</s>'

@@ -8,31 +8,12 @@
 # RUN_DIR where the runs go, RUNTIME=local trains without Ray. The last line is one JSON
 # object with the test F1 of both mappings before (after the warm start) and after PPO.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 seed=${SEED:-0}
-venv=${VENV:-.venv}
 run_dir=${RUN_DIR:-runs/quickstart_seed${seed}_$(date +%Y%m%d_%H%M%S)}
 
-newest_python() {
-  local name
-  for name in python3.14 python3.13 python3.12 python3.11 python3; do
-    if command -v "$name" > /dev/null &&
-      "$name" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then
-      echo "$name"
-      return
-    fi
-  done
-  echo 'quickstart: no Python 3.11 or newer with venv; install one.' >&2
-  return 1
-}
-
-if [ ! -x "$venv/bin/unimas" ]; then
-  python=$(newest_python)
-  echo "quickstart: installing into $venv ($("$python" --version))"
-  "$python" -m venv "$venv"
-  "$venv/bin/python" -m pip install --quiet --editable .
-fi
+venv=$(scripts/setup.sh | tail -n 1)
 
 export JAX_PLATFORMS=cpu
 started=$SECONDS

@@ -21,7 +21,7 @@ import torch
 import transformers
 
 from unimas_jax.models import zoo
-from unimas_jax.models.config import to_hf
+from unimas_jax.models.architecture import to_hf
 
 SMALL = {'num_hidden_layers': 3, 'max_position_embeddings': 128, 'vocab_size': 97}
 

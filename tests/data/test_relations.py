@@ -129,8 +129,8 @@ def test_a_name_retrieves_its_passage_and_both_names_only_one():
         assert len(joined) == 1
 
 
-def test_teacher_searches_at_random_and_in_the_stated_shares():
-    kinds = {'one': 0, 'both': 0, 'joined': 0, 'relation': 0}
+def test_teacher_searches_in_the_stated_shares():
+    kinds = {'one': 0, 'both': 0, 'relation': 0}
     for query in SOURCE.load('train', ''):
         searches = json.loads(ask('decompose', query))['sub_queries']
         names = query.hints['names']
@@ -139,29 +139,30 @@ def test_teacher_searches_at_random_and_in_the_stated_shares():
             kinds['both'] += 1
         elif searches[0] in names:
             kinds['one'] += 1
-        elif searches[0] in relations.RELATIONS:
-            kinds['relation'] += 1
         else:
-            assert sorted(searches[0].split(' and ')) == sorted(names)
-            kinds['joined'] += 1
+            assert searches == [query.hints['relation']]
+            kinds['relation'] += 1
     # Of 200; the standard deviation is at most 7.
-    assert 55 < kinds['one'] < 105
-    for kind in ('both', 'joined', 'relation'):
-        assert 18 < kinds[kind] < 64, kind
+    assert 75 < kinds['relation'] < 125
+    assert 25 < kinds['both'] < 75
 
 
-def test_teacher_answers_with_any_values_shown():
-    query, pair = SOURCE.load('train', '')[0], SOURCE.pairs('train')[0]
-    text = f'Search: x\n- {pair.first.passage}\n- {pair.second.passage}\n'
-    shown = {value for e in (pair.first, pair.second) for _, value in e.facts}
-    said, lengths = set(), set()
-    for seed in range(200):
-        reply = ask('answer', query, text, seed)
+def test_teacher_gives_a_value_of_each_passage_and_half_are_right():
+    right = 0
+    pairs = zip(SOURCE.load('train', ''), SOURCE.pairs('train'), strict=True)
+    for query, pair in pairs:
+        entities = (pair.first, pair.second)
+        segments = tuple(
+            Segment(name='passage', text=f'- {e.passage}\n') for e in entities
+        )
+        key = Key(query.id, 0, (), 'answer', 0, (), 0)
+        reply = relations.FormatTeacher()(query, 'answer', segments, key)
         values = re.fullmatch(r'<final_answer>(.+)</final_answer>', reply)[1].split()
-        said |= set(values)
-        lengths.add(len(values))
-    assert said == shown
-    assert lengths == {1, 2}
+        for value, entity in zip(values, entities, strict=True):
+            assert value in [v for _, v in entity.facts]
+            right += value == entity.value(pair.relation)
+    # Of 400; the standard deviation is 10.
+    assert 160 < right < 240
 
 
 def test_teacher_without_passages_keeps_the_format():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unimas_jax.models import rope, zoo
-from unimas_jax.models.config import RopeScaling
+from unimas_jax.models.architecture import RopeScaling
 
 
 def make_config(**changes):

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from unimas_jax.models import attention, sharding, transformer, zoo
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.specs import SpecError
 
 EIGHT_KV = dataclasses.replace(

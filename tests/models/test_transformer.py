@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from unimas_jax.models import attention, layers, transformer, zoo
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 
 # Every switch at once: biases, q/k norms, untied head, padded vocabulary.
 CONFIG = TransformerConfig(

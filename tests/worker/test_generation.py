@@ -9,7 +9,7 @@ import tiny_engine
 from tiny_engine import request
 
 from unimas_jax import specs
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.worker import cache
 
 GREEDY = [

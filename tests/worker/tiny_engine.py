@@ -11,7 +11,7 @@ import numpy as np
 from unimas_jax import specs
 from unimas_jax.checkpoint import hf
 from unimas_jax.models import attention, transformer
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.protocol import Request, Segment
 from unimas_jax.trace import Key
 from unimas_jax.worker import cache

@@ -7,7 +7,7 @@ import numpy as np
 
 from unimas_jax import specs
 from unimas_jax.models import sharding, transformer
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.trace import Key
 from unimas_jax.worker.buffer import Rollout
 from unimas_jax.worker.programs import ModelState

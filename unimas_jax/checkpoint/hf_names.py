@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from unimas_jax.models import rope
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.models.attention import Attend
-from unimas_jax.models.config import TransformerConfig
 
 Dims = tuple[tuple[str, int], ...]
 """Logical axis and size of consecutive dimensions."""

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 
 
 def frequencies(config: TransformerConfig) -> np.ndarray:

@@ -29,8 +29,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from unimas_jax.models import layers, rope
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.models.attention import MASKED, Attend
-from unimas_jax.models.config import TransformerConfig
 
 Params = dict[str, Any]
 """`{'base', 'adapters', 'heads'}`, nested dicts of arrays."""

@@ -6,7 +6,7 @@ config and needs no entry here.
 
 import functools
 
-from unimas_jax.models.config import RopeScaling, TransformerConfig
+from unimas_jax.models.architecture import RopeScaling, TransformerConfig
 from unimas_jax.specs import require
 
 

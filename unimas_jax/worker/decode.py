@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from unimas_jax.models import transformer
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.worker import sampling
 from unimas_jax.worker.cache import Geometry, Layers
 from unimas_jax.worker.paged_attention import Places, paged_attend

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 
 from unimas_jax.checkpoint import hf, store
 from unimas_jax.models import sharding, transformer, zoo
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.models.transformer import Params
 from unimas_jax.specs import ModelSpec
 from unimas_jax.worker.commands import Argument

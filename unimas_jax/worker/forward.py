@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from unimas_jax.models import attention, sharding, transformer
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.specs import ModelSpec
 from unimas_jax.worker import losses
 from unimas_jax.worker.packing import Shape

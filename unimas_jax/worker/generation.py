@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from unimas_jax.models import sharding, transformer
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.specs import ModelSpec
 from unimas_jax.worker import cache
 from unimas_jax.worker.commands import Argument

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from unimas_jax.models import transformer
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.worker import sampling
 from unimas_jax.worker.cache import Geometry, Layers
 from unimas_jax.worker.decode import Rows, is_last

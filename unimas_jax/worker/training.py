@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from unimas_jax.models.config import TransformerConfig
+from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.models.transformer import Params
 from unimas_jax.specs import ModelSpec
 from unimas_jax.worker import packing, score, train_state, update

@@ -7,7 +7,12 @@ import pathlib
 import pytest
 
 from unimas_jax.models import zoo
-from unimas_jax.models.config import RopeScaling, TransformerConfig, from_hf, to_hf
+from unimas_jax.models.architecture import (
+    RopeScaling,
+    TransformerConfig,
+    from_hf,
+    to_hf,
+)
 from unimas_jax.specs import SpecError
 
 GOLDEN = pathlib.Path(__file__).parents[1] / 'golden'
