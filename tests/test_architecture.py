@@ -141,3 +141,10 @@ def test_the_driver_side_does_not_load_jax():
     code = '; '.join(f'import unimas_jax.{part}' for part in parts)
     check = f"{code}; import sys; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, '-c', check], cwd=ROOT).returncode == 0
+
+
+def test_the_readme_lists_every_module():
+    text = (ROOT / 'README.md').read_text()
+    for path in MODULES:
+        if path.name != '__init__.py':
+            assert f'\n{path.relative_to(ROOT)} ' in text, path

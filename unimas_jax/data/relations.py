@@ -192,9 +192,9 @@ class FormatTeacher:
     """
 
     seed: int = 0
-    share_one: float = 0.25
+    share_one: float = 0.1
     share_both: float = 0.25
-    share_right: float = 0.5
+    share_right: float = 0.8
 
     def __post_init__(self):
         check_types(self)
