@@ -422,6 +422,8 @@ def test_background_run_is_shown_again_and_stopped(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Tests that run under nohup hand down that SIGHUP is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert first.stdout.readline() == 'started\n'
     os.killpg(first.pid, signal.SIGHUP)
