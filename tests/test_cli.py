@@ -148,6 +148,7 @@ def test_what_only_the_worker_can_see_is_one_line(capsys, tmp_path, binding, wor
     )
     assert status == 2 and len(said.splitlines()) == 1, said
     assert re.search(words, said), said
+    assert not (tmp_path / 'config.gin').exists()
 
 
 def test_commands_that_read_a_run_want_one(capsys, tmp_path):

@@ -147,12 +147,18 @@ class Training:
         faults = check.check(self._experiment, self._queries['train'][0])
         if faults:
             raise SpecError(' '.join(faults))
-        self._folder.write_config(self._options.config)
-        self._folder.write_versions()
         self._progress = self._show(position)
 
     def note_start(self, report: Mapping[str, Any]) -> None:
-        """Show what was compiled and what could not be sharded as asked."""
+        """Keep what the run is made of, and show how its models were built.
+
+        Not earlier: a run that cannot start leaves nothing behind.
+
+        Args:
+            report: From `Backend.start`.
+        """
+        self._folder.write_config(self._options.config)
+        self._folder.write_versions()
         seconds = sum(seconds for *_, seconds in report['programs'])
         self._progress.note(
             f'{len(report["programs"])} programs compiled in {seconds:.1f} s'

@@ -4,6 +4,7 @@ The engine's programs (`generation`) and the learner's (`training`) are joined h
 compiled before the first step; afterwards only compiled programs run.
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -170,8 +171,13 @@ def architecture(spec: ModelSpec) -> TransformerConfig:
         SpecError: The zoo, or the folder, does not have it.
     """
     if spec.weights == RANDOM:
-        return zoo.config(spec.architecture)
-    return hf.read_config(spec.weights)
+        config = zoo.config(spec.architecture)
+    else:
+        config = hf.read_config(spec.weights)
+    if spec.adapters is not None:
+        scale = spec.adapters.alpha / spec.adapters.rank
+        config = dataclasses.replace(config, adapter_scale=scale)
+    return config
 
 
 def initial_params(
