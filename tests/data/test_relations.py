@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import pathlib
 import pickle
 import re
@@ -142,12 +143,14 @@ def test_teacher_searches_in_the_stated_shares():
         else:
             assert searches == [query.hints['relation']]
             kinds['relation'] += 1
-    # Of 200; the standard deviation is at most 7.
-    assert 75 < kinds['relation'] < 125
-    assert 25 < kinds['both'] < 75
+    teacher = relations.FormatTeacher()
+    shares = {'one': teacher.share_one, 'both': teacher.share_both}
+    shares['relation'] = 1 - sum(shares.values())
+    for kind, share in shares.items():
+        assert _is_near(kinds[kind], share, 200)
 
 
-def test_teacher_gives_a_value_of_each_passage_and_half_are_right():
+def test_teacher_gives_a_value_of_each_passage_right_in_the_stated_share():
     right = 0
     pairs = zip(SOURCE.load('train', ''), SOURCE.pairs('train'), strict=True)
     for query, pair in pairs:
@@ -161,8 +164,12 @@ def test_teacher_gives_a_value_of_each_passage_and_half_are_right():
         for value, entity in zip(values, entities, strict=True):
             assert value in [v for _, v in entity.facts]
             right += value == entity.value(pair.relation)
-    # Of 400; the standard deviation is 10.
-    assert 160 < right < 240
+    assert _is_near(right, relations.FormatTeacher().share_right, 400)
+
+
+def _is_near(count: int, share: float, draws: int) -> bool:
+    """Whether `count` of `draws` is within four standard deviations of `share`."""
+    return abs(count - draws * share) < 4 * math.sqrt(draws * share * (1 - share))
 
 
 def test_teacher_without_passages_keeps_the_format():
