@@ -248,23 +248,3 @@ def test_weights_cannot_change_under_a_request(engine):
         engine.forget()
     engine.engine.clear(4)
     engine.forget()
-
-
-def test_nothing_was_compiled_after_the_start(engine, said):
-    generator = np.random.default_rng(1)
-    before = engine.host.num_compilations
-    for batch in range(10):
-        engine.ask(
-            [
-                request(
-                    int(generator.integers(1000)) + 1000 * i,
-                    max_tokens=int(generator.integers(1, 30)),
-                    temperature=float(generator.choice([0.0, 0.7, 1.0])),
-                    top_k=int(generator.choice([0, 7])),
-                    top_p=float(generator.choice([1.0, 0.8])),
-                    step=10 + batch,
-                )
-                for i in range(int(generator.integers(1, 20)))
-            ]
-        )
-    assert engine.host.num_compilations == before

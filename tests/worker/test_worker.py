@@ -1,13 +1,15 @@
 """A worker with a trained and a frozen model, one step after the other."""
 
 import dataclasses
+import logging
+import pathlib
 
 import jax
 import numpy as np
 import pytest
 import tiny_engine
 
-from unimas_jax import specs
+from unimas_jax import config, specs
 from unimas_jax.checkpoint import hf
 from unimas_jax.models import zoo
 from unimas_jax.protocol import Demonstration, Request, Segment
@@ -22,9 +24,9 @@ OPTIMIZER = specs.OptimizerSpec(learning_rate=1e-2)
 @pytest.fixture(scope='module')
 def models(tmp_path_factory):
     """A chat model in a folder, and one with random weights and its tokenizer."""
-    config = dataclasses.replace(zoo.config('tiny'), num_layers=1)
+    tiny = dataclasses.replace(zoo.config('tiny'), num_layers=1)
     root = tmp_path_factory.mktemp('weights')
-    folder = tiny_engine.weights_folder(root / 'policy', config, chat=True)
+    folder = tiny_engine.weights_folder(root / 'policy', tiny, chat=True)
     settings = dict(
         context_tokens=96,
         compute_dtype='float32',
@@ -169,6 +171,14 @@ def test_start_reports_every_program(followed):
     assert all(seconds > 0 for _, _, seconds in followed.report['programs'])
 
 
+@pytest.mark.parametrize('name', ['quickstart_separate', 'smollm2_hotpotqa'])
+def test_a_default_experiment_has_at_most_24_programs(name, followed):
+    path = pathlib.Path(__file__).parents[2] / 'gin' / 'experiments' / f'{name}.gin'
+    models = config.load([str(path)]).experiment.models
+    of_one = [x for model, x, _ in followed.report['programs'] if model == 'policy']
+    assert 0 < len(models) * len(of_one) <= 24
+
+
 def test_published_weights_sample_what_the_trainer_scores(worker):
     """After an update, the sampler's log-probs are those of the trained masters."""
     train(worker, 100)
@@ -176,9 +186,9 @@ def test_published_weights_sample_what_the_trainer_scores(worker):
     rollouts = worker._buffers['policy'].waiting(101)
     assert len(rollouts) == 8
     masters = worker._host.models['policy'].state.train.params
-    config = worker._host.models['policy'].config
+    tiny = worker._host.models['policy'].config
     for rollout in rollouts:
-        forced = tiny_engine.forced_log_probs(masters, rollout, config=config)
+        forced = tiny_engine.forced_log_probs(masters, rollout, config=tiny)
         np.testing.assert_allclose(rollout.log_probs, forced, atol=1e-4)
     for score in worker.score(101):
         reply = replies[score.key]
@@ -269,6 +279,118 @@ def test_an_exported_model_loads_as_it_was(worker, models, tmp_path):
         worker.export('policy', str(folder))
     with pytest.raises(specs.SpecError, match='this worker trains'):
         worker.export('judge', str(tmp_path / 'other'))
+
+
+class Compilations(logging.Handler):
+    """What XLA compiles in this process, on any thread, by jax's own account."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.found = []
+
+    def emit(self, record):
+        if 'compil' in record.getMessage().lower():
+            self.found.append(record.getMessage())
+
+
+@pytest.fixture
+def compilations():
+    """Messages of every compilation during a test."""
+    handler, logger = Compilations(), logging.getLogger('jax')
+    logger.addHandler(handler)
+    jax.config.update('jax_log_compiles', True)
+    yield handler.found
+    jax.config.update('jax_log_compiles', False)
+    logger.removeHandler(handler)
+
+
+def varied_requests(step, generator):
+    """Calls with any prompt, limit, sampling and purpose; a model may get none."""
+    pick = lambda *choices: choices[generator.integers(len(choices))]
+    speakers = pick(('ask', 'answer', 'grade'), ('ask',), ('answer', 'grade'), ())
+    made = []
+    for index in range(pick(0, 1, 2, 5, 11) * bool(speakers)):
+        (asked,) = requests(step, count=1, purpose=pick('train', 'train', 'evaluate'))
+        role = pick(*speakers)
+        max_tokens = pick(1, 2, 7, 8, 9, 24)
+        made.append(
+            dataclasses.replace(
+                asked,
+                key=Key(f'q{index}', pick(0, 1), (), role, 0, (), 0),
+                role=role,
+                model='judge' if role == 'grade' else 'policy',
+                purpose='evaluate' if role == 'grade' else asked.purpose,
+                segments=(
+                    Segment(name='rules', text='You.', speaker=pick('system', 'user')),
+                    Segment(name='all', text='why ' * pick(1, 2, 5, 9), priority=1),
+                ),
+                prompt_tokens=96 - max_tokens,
+                sampling=specs.Sampling(
+                    max_tokens=max_tokens,
+                    temperature=pick(0.0, 0.5, 1.0, 2.0),
+                    top_k=pick(0, 0, 1, 40),
+                    top_p=pick(1.0, 1.0, 0.3, 0.9),
+                    stop=pick((), ('e',), ('</answer>', 'never said')),
+                ),
+            )
+        )
+    return made
+
+
+def continued(asked, replies):
+    """Calls that go on after those replies that leave room in the context."""
+    return [
+        dataclasses.replace(
+            request,
+            key=request.key._replace(call=1),
+            continues=request.key,
+            segments=(Segment(name='result', text='found', speaker='user'),),
+            sampling=dataclasses.replace(request.sampling, max_tokens=3),
+        )
+        for request in asked
+        if request.key.sample == 1
+        and replies[request.key].prompt_tokens + replies[request.key].response_tokens
+        < 40
+    ]
+
+
+def test_nothing_is_compiled_after_the_start(worker, compilations, tmp_path):
+    """Fifty steps with every length, role, sampling setting and kind of credit."""
+    generator, before = np.random.default_rng(0), worker.num_compilations
+    counts = dict.fromkeys(('replies', 'continued', 'credited', 'masked', 'idle'), 0)
+    for step in range(1000, 1050):
+        asked = varied_requests(step, generator)
+        replies = ask(worker, asked)
+        more = continued(asked, replies)
+        replies |= ask(worker, more)
+        assert not [reply.error for reply in replies.values() if reply.error]
+        given = [
+            Credit(
+                key=score.key,
+                role=score.key.node,
+                model='policy',
+                reward=float(generator.normal()),
+                status='masked' if generator.random() < 0.2 else 'credited',
+                reason='test',
+                advantage=0.5 if step % 3 == 0 else None,
+            )
+            for score in worker.score(step)
+        ]
+        outcome = worker.commit(given)
+        worker.update(step)
+        counts['replies'] += len(asked)
+        counts['continued'] += len(more)
+        counts['credited'] += outcome['credited']
+        counts['masked'] += outcome['masked']
+        counts['idle'] += not outcome['credited']
+    worker.save(str(tmp_path / '9'), 9)
+    worker.restore(str(tmp_path / '9'), 9)
+    assert min(counts.values()) >= 5, counts
+    assert compilations == []
+    assert worker.num_compilations == before
+    # Both do hear: this shape is new.
+    jax.jit(lambda x: x + 1)(np.zeros(1051)).block_until_ready()
+    assert compilations and worker.num_compilations > before
 
 
 class Demonstrations:
