@@ -94,7 +94,16 @@ async def no_sleep(seconds):
     del seconds
 
 
-async def run(flow, script, *, tools=None, query=QUERY, sleep=no_sleep, ask=None):
+async def run(
+    flow,
+    script,
+    *,
+    tools=None,
+    query=QUERY,
+    sleep=no_sleep,
+    ask=None,
+    model_of=None,
+):
     """Run a workflow with replies from `script(role, key)`, or a text for all."""
     reply = script if callable(script) else lambda role, key: script
     return await engine.run(
@@ -104,7 +113,7 @@ async def run(flow, script, *, tools=None, query=QUERY, sleep=no_sleep, ask=None
         sample=0,
         ask=ask or scripted.scripted_ask(lambda role, _, key: reply(role, key)),
         tools=tools or {},
-        model_of={'first': 'shared'},
+        model_of=model_of or {'first': 'shared'},
         clock=lambda: 0.0,
         sleep=sleep,
     )
