@@ -47,6 +47,42 @@ def test_a_part_of_a_tpu_slice_is_refused():
         options('tpu', group=(0, 1))
 
 
+@pytest.mark.parametrize(
+    'addresses',
+    [
+        ['10.0.0.2', '10.0.0.9', '10.0.0.10', '10.0.1.1'],
+        ['gpu-2.internal', 'gpu-10.internal'],
+        ['10.0.0.3', 'gpu-1'],
+    ],
+)
+def test_hosts_count_by_the_numbers_in_their_addresses(addresses, monkeypatch):
+    """As text, host 10 would come before host 2, and chips would change places."""
+    nodes = [
+        {'Alive': True, 'NodeManagerAddress': x, 'NodeID': x, 'Resources': {'GPU': 8}}
+        for x in sorted(addresses, reverse=True)
+    ]
+    monkeypatch.setattr(cluster.ray, 'nodes', lambda: nodes)
+    platform, hosts = cluster.find_hosts(num_hosts=0, cpu_devices=0, chips_needed=8)
+    assert platform == 'gpu'
+    assert [host.node_id for host in hosts] == addresses
+
+
+def test_a_tpu_slice_counts_its_own_places_first(monkeypatch):
+    nodes = [
+        {
+            'Alive': True,
+            'NodeManagerAddress': f'10.0.0.{10 - place}',
+            'NodeID': str(place),
+            'Resources': {'TPU': 4},
+            'Labels': {'ray.io/tpu-worker-id': str(place)},
+        }
+        for place in range(4)
+    ]
+    monkeypatch.setattr(cluster.ray, 'nodes', lambda: nodes)
+    _, hosts = cluster.find_hosts(num_hosts=0, cpu_devices=0, chips_needed=16)
+    assert [host.node_id for host in hosts] == ['0', '1', '2', '3']
+
+
 def test_what_the_driver_tells_jax_holds_for_workers(monkeypatch):
     monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', '/cache')
     monkeypatch.setenv('JAX_PLATFORMS', 'tpu')

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -184,6 +185,10 @@ def _environment(
     return {'JAX_PLATFORMS': 'tpu,cpu'}
 
 
-def _order(node: Mapping[str, Any]) -> tuple[int, str]:
+def _order(node: Mapping[str, Any]) -> tuple[int, list[str | int]]:
+    """Sort key: place in a TPU slice, then address, its numbers as numbers."""
     place = node.get('Labels', {}).get('ray.io/tpu-worker-id', '')
-    return (int(place) if place.isdigit() else 0, node['NodeManagerAddress'])
+    # Text and digits alternate, so that equal places hold equal types.
+    parts = re.split(r'(\d+)', node['NodeManagerAddress'])
+    address = [int(x) if index % 2 else x for index, x in enumerate(parts)]
+    return (int(place) if place.isdigit() else 0, address)
