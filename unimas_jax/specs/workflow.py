@@ -27,7 +27,8 @@ class RoleNode:
         role: Name of a `RoleSpec`.
         reads: State fields that the prompt, `view`, `update` and `invalid` see.
         writes: State fields that `update` and `invalid` may return.
-        update: `(state, value) -> fields`, from the parsed reply to new fields.
+        update: `(state, value) -> fields`, from the parsed reply to new fields. A
+            `FormatError` from it makes the reply illegal: it does not fit the state.
         invalid: `(state, error) -> fields` when the reply breaks the format; None
             ends the workflow there.
         view: `(state) -> variables` for the prompt's templates; None offers the

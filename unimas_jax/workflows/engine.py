@@ -187,13 +187,16 @@ class _Walker:
         if outcome.status == 'failed':
             return frame.end('failed', f'node {node.name!r}: {outcome.error}')
         if outcome.status == 'ok':
-            with naming(f'node {node.name!r}, update'):
-                fields = node.update(state, outcome.value)
-        elif node.invalid is not None:
+            try:
+                with naming(f'node {node.name!r}, update'):
+                    fields = node.update(state, outcome.value)
+            except FormatError as error:
+                outcome = self._calls.refuse(outcome.key, str(error))
+        if outcome.status != 'ok':
+            if node.invalid is None:
+                return frame.end('illegal', f'node {node.name!r}: {outcome.error}')
             with naming(f'node {node.name!r}, invalid'):
                 fields = node.invalid(state, FormatError(outcome.error))
-        else:
-            return frame.end('illegal', f'node {node.name!r}: {outcome.error}')
         return self._write(node, frame, outcome.key, fields)
 
     async def _tool(self, node: ToolNode, frame: Frame) -> Frame:

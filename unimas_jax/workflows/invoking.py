@@ -210,6 +210,13 @@ class Calls:
         noted = dataclasses.replace(invocation, writes=State(fields))
         self._records[key] = (position, noted)
 
+    def refuse(self, key: Key, error: str) -> Outcome:
+        """Record that a legal reply does not fit the state that it was given for."""
+        position, invocation = self._records[key]
+        refused = _illegal(invocation, error)
+        self._records[key] = (position, refused)
+        return Outcome(key=key, status=refused.status, error=error)
+
     def invocations(self) -> tuple[Invocation, ...]:
         """Return the invocations in the order of the program."""
         records = sorted(self._records.values(), key=lambda r: (r[0], r[1].key.call))
@@ -257,8 +264,7 @@ class Calls:
             with naming(f'node {place.key.node!r}, format of role {role.name!r}'):
                 value = _read(role, reply.text, may_call=may_call)
         except FormatError as error:
-            status = 'truncated' if reply.finish_reason == 'length' else 'illegal'
-            return dataclasses.replace(record, status=status, error=str(error))
+            return _illegal(record, str(error))
         status = 'continued' if isinstance(value, ToolCall) else 'ok'
         return dataclasses.replace(record, status=status, value=value)
 
@@ -346,6 +352,11 @@ def _read(role: specs.RoleSpec, text: str, *, may_call: bool) -> Any:
     if wish.tool not in role.tools:
         raise FormatError(f'role {role.name!r} may not call {wish.tool!r}')
     return freeze(wish)
+
+
+def _illegal(record: Invocation, error: str) -> Invocation:
+    status = 'truncated' if record.finish_reason == 'length' else 'illegal'
+    return dataclasses.replace(record, status=status, value=None, error=error)
 
 
 def _failed(record: Invocation, error: str) -> Invocation:
