@@ -92,7 +92,7 @@ class ScriptedBackend:
     async def sft(self, demonstrations, spec):
         self._event('sft', 0)
         for model, examples in demonstrations.items():
-            self.weights[model] += len(examples) * spec.steps
+            self.weights[model] += len(examples) * spec.epochs
         return {f'model/{m}/sft/loss': w for m, w in self.weights.items()}
 
     async def save(self, directory, step):
@@ -111,6 +111,7 @@ class ScriptedBackend:
 
     async def export(self, model, folder):
         self._event('export', 0)
+        return [folder]
 
     async def clear(self, step):
         self._event('clear', step)

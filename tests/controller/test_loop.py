@@ -243,7 +243,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):
 def test_the_warm_start_runs_once_and_is_step_zero(tmp_path):
     sft = specs.SftSpec(
         demonstrations=small_experiment.OneDemonstration(),
-        steps=5,
+        epochs=5,
         batch_size=1,
         learning_rate=0.1,
     )

@@ -121,7 +121,7 @@ def test_an_export_leaves_out_models_that_were_never_trained(tmp_path, with_sft)
     """The workers have no learner for them, and would refuse."""
     sft = specs.SftSpec(
         demonstrations=small_experiment.OneDemonstration(),
-        steps=1,
+        epochs=1,
         batch_size=1,
         learning_rate=0.1,
     )

@@ -153,7 +153,7 @@ def test_imitation_lowers_the_loss_and_becomes_the_reference():
     for rollout in demonstrations:
         rollout.response_mask = np.ones_like(rollout.response_mask)
     spec = SftSpec(
-        demonstrations=NoLoader(), steps=30, batch_size=4, learning_rate=1e-2
+        demonstrations=NoLoader(), epochs=15, batch_size=4, learning_rate=1e-2
     )
     metrics = learner.sft(demonstrations, spec)
     assert (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tiny_learner
 
-from unimas_jax.specs import SpecError
+from unimas_jax.specs import SftSpec, SpecError
 from unimas_jax.worker import sft, update
 
 
@@ -19,6 +19,14 @@ def test_every_demonstration_is_seen_equally_often(count, size):
         assert len(batch) == size
         seen.update(batch.tolist())
     assert set(seen.values()) == {steps * size // count}
+
+
+@pytest.mark.parametrize('count, size, epochs, steps', [(10, 4, 2, 5), (10, 4, 1, 3)])
+def test_epochs_become_whole_batches(count, size, epochs, steps):
+    spec = SftSpec(
+        demonstrations=None, epochs=epochs, batch_size=size, learning_rate=0.1
+    )
+    assert sft.num_steps(count, spec) == steps
 
 
 def test_batches_depend_on_the_seed():

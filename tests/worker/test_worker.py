@@ -281,6 +281,27 @@ def test_an_exported_model_loads_as_it_was(worker, models, tmp_path):
         worker.export('judge', str(tmp_path / 'other'))
 
 
+def test_adapters_are_exported_by_role(models, monkeypatch):
+    """Each trained role's adapter, merged into the base; a frozen one never moved."""
+    spec = dataclasses.replace(
+        models['policy'], adapters=specs.AdapterSpec(rank=2, alpha=4.0)
+    )
+    made = Worker(
+        {'shared': spec},
+        seed=0,
+        roles={'shared': ('ask', 'answer', 'grade')},
+        frozen=('answer',),
+    )
+    launched = []
+    monkeypatch.setattr(made._host.executor, 'launch', lambda *x: launched.append(x))
+    assert made.export('shared', 'to/shared') == ['to/shared/ask', 'to/shared/grade']
+    assert launched == [
+        ('shared', 'export', {'folder': 'to/shared/ask', 'adapter': 0}),
+        ('shared', 'export', {'folder': 'to/shared/grade', 'adapter': 2}),
+    ]
+    made.stop()
+
+
 class Compilations(logging.Handler):
     """What XLA compiles in this process, on any thread, by jax's own account."""
 
@@ -406,7 +427,7 @@ class Demonstrations:
 def test_a_warm_start_teaches_the_demonstrated_reply(worker):
     source = Demonstrations()
     spec = specs.SftSpec(
-        demonstrations=source, steps=30, batch_size=2, learning_rate=1e-2
+        demonstrations=source, epochs=30, batch_size=2, learning_rate=1e-2
     )
     metrics = worker.sft({'policy': source.load('', None)}, spec).metrics
     assert metrics['model/policy/sft/loss'] < 0.1

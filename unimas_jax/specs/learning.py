@@ -158,14 +158,15 @@ class SftSpec:
     Attributes:
         demonstrations: Object with `load(data_dir, workflow)` that returns a sequence
             of `protocol.Demonstration`; None in a copy that is sent to workers.
-        steps: Optimizer steps for each model.
+        epochs: Passes of each model over the demonstrations of its roles: what a role
+            learns is the same, whether or not it shares its model.
         batch_size: Demonstrations of one optimizer step.
         learning_rate: Step size after the warm-up, apart from PPO's.
         warmup_steps: Optimizer steps of linear warm-up.
     """
 
     demonstrations: Any
-    steps: int
+    epochs: int
     batch_size: int
     learning_rate: float
     warmup_steps: int = 0
@@ -179,7 +180,7 @@ class SftSpec:
             self.demonstrations,
             'give an object with load(data_dir, workflow).',
         )
-        for name in ('steps', 'batch_size'):
+        for name in ('epochs', 'batch_size'):
             value = getattr(self, name)
             require(value >= 1, f'SftSpec.{name}', value, 'use 1 or more.')
 

@@ -151,14 +151,20 @@ class DeviceModel:
         return {}
 
     def _export(self, state: ModelState, args: Mapping[str, Argument]) -> Outputs:
-        """Write the base as a Hugging Face folder; every process takes part."""
-        base: Any = state.train.params['base']
-        if not jax.tree.leaves(base)[0].is_fully_addressable:
-            base = multihost_utils.process_allgather(base, tiled=True)
+        """Write the model as a Hugging Face folder; every process takes part."""
+        params: Any = {k: state.train.params[k] for k in ('base', 'adapters')}
+        if not jax.tree.leaves(params)[0].is_fully_addressable:
+            params = multihost_utils.process_allgather(params, tiled=True)
         if jax.process_index() == min(x.process_index for x in self.mesh.devices.flat):
             source = None if self.spec.weights == RANDOM else self.spec.weights
             folder = str(args['folder'])
-            hf.export(folder, {'base': base}, self.config, source_folder=source)
+            hf.export(
+                folder,
+                params,
+                self.config,
+                source_folder=source,
+                adapter=int(args['adapter']),
+            )
             if self.spec.tokenizer:
                 _copy_tokenizer(self.spec.tokenizer, folder)
         return {}

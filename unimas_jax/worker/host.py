@@ -79,9 +79,13 @@ class Host:
         """Programs compiled since `start`, in the whole process; none is wanted."""
         return len(compilation_seconds()) - self._num_compilations
 
+    def trained_roles(self, model: str) -> list[str]:
+        """Roles of a model that are trained on."""
+        return [role for role in self._roles[model] if role not in self._frozen]
+
     def is_trained(self, name: str) -> bool:
         """Whether a model plays a role that is trained on."""
-        return any(role not in self._frozen for role in self._roles[name])
+        return bool(self.trained_roles(name))
 
     def adapter_of(self, model: str, role: str) -> int:
         """Adapter index of a role of a model; -1 is the base."""

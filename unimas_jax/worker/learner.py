@@ -142,7 +142,7 @@ class Learner:
 
         Args:
             rollouts: Demonstrations as rollouts; their order fixes the batches.
-            spec: Steps, batch size, optimizer.
+            spec: Epochs, batch size, optimizer.
 
         Returns:
             Metrics of the last step, and `loss_first` of the first.
@@ -156,7 +156,7 @@ class Learner:
         self._launch('restart', {})
         coefficients = dict.fromkeys(update.COEFFICIENTS, 0.0) | {'imitate': 1.0}
         losses = []
-        for step in range(spec.steps):
+        for step in range(sft.num_steps(len(rollouts), spec)):
             members = sft.batch(
                 len(rollouts), size=spec.batch_size, step=step, seed=self._seed
             )

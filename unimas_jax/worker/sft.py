@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from unimas_jax.specs import require
+from unimas_jax.specs import SftSpec, require
 from unimas_jax.worker import packing, update
 from unimas_jax.worker.buffer import Rollout
 
@@ -28,6 +28,11 @@ def check(rollouts: Sequence[Rollout], *, name: str, row_tokens: int) -> None:
         f'{longest.num_tokens} tokens of role {longest.role!r}',
         f'prompt and reply must fit into {row_tokens} tokens.',
     )
+
+
+def num_steps(count: int, spec: SftSpec) -> int:
+    """Return the optimizer steps in which `count` demonstrations pass, rounded up."""
+    return -(-count * spec.epochs // spec.batch_size)
 
 
 def batch(count: int, *, size: int, step: int, seed: int) -> np.ndarray:

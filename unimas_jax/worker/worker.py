@@ -7,6 +7,7 @@ The step, seen from here: `submit` and `collect` until every reply is in, `score
 import concurrent.futures
 import functools
 import json
+import os
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -214,8 +215,16 @@ class Worker:
             learner.set_state(extra['learner'])
             self._publish(name, extra['policy_version'])
 
-    def export(self, model: str, folder: str) -> None:
-        """Write a model as a Hugging Face folder.
+    def export(self, model: str, folder: str) -> list[str]:
+        """Write a model as a Hugging Face folder, or one for each of its adapters.
+
+        Args:
+            model: Its name.
+            folder: Must not exist. With adapters, `folder/ROLE` holds the base with
+                that role's adapter added to it, for each role that is trained on.
+
+        Returns:
+            The folders of models that were written.
 
         Raises:
             SpecError: The model is not here or cannot be exported, or the folder
@@ -227,13 +236,16 @@ class Worker:
             model,
             f'this worker trains {list(self._learners)}.',
         )
-        require(
-            self._host.specs[model].adapters is None,
-            'model',
-            model,
-            'its base never changes; the folder it came from is its export.',
-        )
-        self._host.executor.launch(model, 'export', {'folder': folder})
+        adapters = {folder: -1}
+        if self._host.specs[model].adapters is not None:
+            adapters = {
+                os.path.join(folder, role): self._host.adapter_of(model, role)
+                for role in self._host.trained_roles(model)
+            }
+        for place, adapter in adapters.items():
+            args = {'folder': place, 'adapter': adapter}
+            self._host.executor.launch(model, 'export', args)
+        return list(adapters)
 
     def clear(self, step: int) -> int:
         """Drop requests, replies and rollouts of a step that was given up.
@@ -319,7 +331,9 @@ class Worker:
             'it must leave room for a prompt in context_tokens.',
         )
         prompt = tokenizer.prompt(
-            demonstration.segments, limit=min(demonstration.prompt_tokens, room)
+            demonstration.segments,
+            limit=min(demonstration.prompt_tokens, room),
+            thinking=demonstration.thinking,
         )
         zeros = np.zeros(len(reply), np.float32)
         return Rollout(
