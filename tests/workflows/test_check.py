@@ -7,7 +7,7 @@ import pytest
 
 from unimas_jax import protocol, specs
 from unimas_jax.tools import bm25, http_retriever
-from unimas_jax.workflows import check, formats, qd_answer, rag_iterative
+from unimas_jax.workflows import check, formats, qd_answer, rag_iterative, tool_formats
 
 
 def metric(trace, leaf, turn):
@@ -97,9 +97,9 @@ def look(**options):
 def test_unknown_tools_are_named():
     caller = flows.role(
         'first',
-        output=formats.WithTools(
+        output=tool_formats.WithTools(
             answer=formats.Tag(name='a'),
-            calls=(formats.CallTag(name='s', tool='serch', argument='query'),),
+            calls=(tool_formats.CallTag(name='s', tool='serch', argument='query'),),
         ),
         tools=('serch',),
         max_tool_calls=1,

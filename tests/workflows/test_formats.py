@@ -6,15 +6,15 @@ import random
 import pytest
 
 from unimas_jax import specs
-from unimas_jax.workflows import formats
+from unimas_jax.workflows import formats, tool_formats
 from unimas_jax.workflows.formats import FormatError, Tagged
 
 QUERIES = formats.JsonKey(key='q', max_items=3)
-CALLS = formats.WithTools(
+CALLS = tool_formats.WithTools(
     answer=formats.Tag(name='a'),
     calls=(
-        formats.CallTag(name='s', tool='search', argument='query'),
-        formats.CallTag(
+        tool_formats.CallTag(name='s', tool='search', argument='query'),
+        tool_formats.CallTag(
             name='run', tool='python', arguments={'code': 'str', 'limit': 'int'}
         ),
     ),
@@ -198,8 +198,8 @@ def test_generated_tool_calls_give_a_call_or_a_format_error():
         lambda: formats.Choice(name='a', options=()),
         lambda: formats.JsonKey(key='q', max_items=0),
         lambda: formats.JsonObject(keys={}),
-        lambda: formats.CallTag(name='s', tool='t', argument='q', render=1),
-        lambda: formats.CallTag(name='s', tool='t'),
+        lambda: tool_formats.CallTag(name='s', tool='t', argument='q', render=1),
+        lambda: tool_formats.CallTag(name='s', tool='t'),
     ],
 )
 def test_a_format_that_cannot_work_is_refused(build):

@@ -8,7 +8,7 @@ from flows import key
 
 from unimas_jax import protocol, specs
 from unimas_jax.trace import Query
-from unimas_jax.workflows import formats
+from unimas_jax.workflows import formats, tool_formats
 from unimas_jax.workflows.frame import WorkflowError
 from unimas_jax.workflows.parsing import FormatError
 
@@ -128,9 +128,9 @@ def test_other_errors_of_ask_pass_as_they_are():
 
 SEARCHER = flows.role(
     'first',
-    output=formats.WithTools(
+    output=tool_formats.WithTools(
         answer=formats.Tag(name='a'),
-        calls=(formats.CallTag(name='s', tool='search', argument='query'),),
+        calls=(tool_formats.CallTag(name='s', tool='search', argument='query'),),
     ),
     tools=('search',),
     max_tool_calls=2,

@@ -1,6 +1,7 @@
 """Logical roles: what an agent is told, what it must answer, how it samples."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from unimas_jax.specs.checks import check_types, require
@@ -16,6 +17,8 @@ class Sampling:
         top_k: Keep the k likeliest tokens; 0 keeps all.
         top_p: Keep the smallest set of tokens with this mass, in (0, 1].
         stop: Strings that end the reply; the reply keeps the string.
+        thinking: Whether the chat template asks for a `<think>` block, where it has
+            such a switch; None leaves it to the template.
     """
 
     max_tokens: int
@@ -23,6 +26,7 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
+    thinking: bool | None = None
 
     def __post_init__(self):
         check_types(self)
@@ -47,6 +51,11 @@ class Sampling:
         require(
             all(self.stop), 'Sampling.stop', self.stop, 'a stop string cannot be empty.'
         )
+
+    def ended(self, text: str) -> tuple[str, bool]:
+        """Return a text up to its first stop string, and whether it has one."""
+        ends = [text.find(stop) + len(stop) for stop in self.stop if stop in text]
+        return (text[: min(ends)], True) if ends else (text, False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +92,7 @@ class RoleSpec:
         prompt: The sections, in the order in which they are read.
         format: An object whose `parse(text)` returns a typed value or raises
             `FormatError`; `unimas_jax.workflows.formats` has the usual ones. A role
-            with tools also needs `tool_call(text)`, see `formats.WithTools`.
+            with tools also needs `tool_call(text)`, see `tool_formats.WithTools`.
         sampling: How replies are sampled in training.
         prompt_tokens: Longest prompt in tokens; longer ones are cut by priority.
         tools: Names of tools that the role may call inside its own node.
@@ -135,7 +144,7 @@ class RoleSpec:
             not self.tools or callable(getattr(self.format, 'tool_call', None)),
             f'{where}.format',
             self.format,
-            'a role with tools needs one with tool_call(text), like formats.WithTools.',
+            'a role with tools needs one with tool_call(text): tool_formats.WithTools.',
         )
         require(
             self.tool_timeout_seconds > 0,
@@ -148,4 +157,28 @@ class RoleSpec:
             f'{where}.tool_retries',
             self.tool_retries,
             'use 0 or more.',
+        )
+
+    def changed(self, fields: Mapping[str, Any]) -> 'RoleSpec':
+        """Return this role with other sampling or another prompt limit.
+
+        Args:
+            fields: New values of fields of `Sampling`, or of `prompt_tokens`.
+
+        Raises:
+            SpecError: There is no such field, or a value is not acceptable.
+        """
+        known = [field.name for field in dataclasses.fields(Sampling)]
+        for name in fields:
+            require(
+                name in (*known, 'prompt_tokens'),
+                f'Experiment.roles[{self.name!r}]',
+                name,
+                f'no such field; use one of {[*known, "prompt_tokens"]}.',
+            )
+        sampling = {name: fields[name] for name in known if name in fields}
+        return dataclasses.replace(
+            self,
+            sampling=dataclasses.replace(self.sampling, **sampling),
+            prompt_tokens=fields.get('prompt_tokens', self.prompt_tokens),
         )

@@ -9,12 +9,15 @@ Each format is plain data with three functions:
 Rules for all of them: a `<think>...</think>` block at the start is not part of the
 answer; names are case-sensitive; white space around a value is dropped; a value that
 must be there cannot be empty; prose around the answer is allowed.
+
+Formats that list or name steps are in `step_formats`, those of roles that call tools in
+`tool_formats`.
 """
 
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from unimas_jax.specs import check_types, require
@@ -45,13 +48,6 @@ class Tagged(NamedTuple):
 
     name: str
     text: str
-
-
-class ToolCall(NamedTuple):
-    """A role's wish to call a tool."""
-
-    tool: str
-    arguments: Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +83,7 @@ class Tag:
 
     def __post_init__(self):
         check_types(self)
-        _check_names('Tag.name', (self.name,))
+        check_names('Tag.name', (self.name,))
 
     def parse(self, text: str) -> str | int | float | bool:
         """Return the tag's content as the stated kind."""
@@ -126,7 +122,7 @@ class Tags:
 
     def __post_init__(self):
         check_types(self)
-        _check_names('Tags.names', self.names)
+        check_names('Tags.names', self.names)
 
     def parse(self, text: str) -> dict[str, str]:
         """Return each tag's content."""
@@ -159,7 +155,7 @@ class OneOf:
 
     def __post_init__(self):
         check_types(self)
-        _check_names('OneOf', self.tags + self.markers)
+        check_names('OneOf', self.tags + self.markers)
 
     def parse(self, text: str) -> Tagged:
         """Return which one was used and its content."""
@@ -203,7 +199,7 @@ class Choice:
 
     def __post_init__(self):
         check_types(self)
-        _check_names('Choice.name', (self.name,))
+        check_names('Choice.name', (self.name,))
         require(
             len({option.lower() for option in self.options}) == len(self.options) > 0,
             'Choice.options',
@@ -362,96 +358,6 @@ class CodeBlock:
         return f'```{self.language}\nsample\n```'
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CallTag:
-    """A tag by which a role calls a tool, like `<search>who wrote it?</search>`.
-
-    Attributes:
-        name: Of the tag.
-        tool: The tool that it calls.
-        argument: The tool's argument that takes the content as text.
-        arguments: Instead, names and types of the JSON object that the tag holds, which
-            are the tool's arguments.
-        render: `(result) -> str`, what the role gets to read.
-    """
-
-    name: str
-    tool: str
-    argument: str = ''
-    arguments: Mapping[str, Kind] = dataclasses.field(default_factory=dict)
-    render: Callable[[Any], str] = str
-
-    def __post_init__(self):
-        check_types(self)
-        _check_names('CallTag.name', (self.name,))
-        require(
-            bool(self.argument) != bool(self.arguments),
-            'CallTag.argument',
-            self.argument,
-            'give either one argument or a mapping of arguments.',
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WithTools:
-    """The format of a role that may call tools before it answers.
-
-    Attributes:
-        answer: The format of the answer.
-        calls: The tags that call tools. A reply with exactly one such tag is a call.
-    """
-
-    answer: Any
-    calls: tuple[CallTag, ...]
-
-    def __post_init__(self):
-        check_types(self)
-        _check_names('WithTools.calls', tuple(call.name for call in self.calls))
-
-    def parse(self, text: str) -> Any:
-        """Return the answer's value."""
-        return self.answer.parse(text)
-
-    def tool_call(self, text: str) -> ToolCall | None:
-        """Return the call that a reply makes, or None if it makes none.
-
-        Raises:
-            FormatError: The reply makes several calls, or a malformed one.
-        """
-        text = parsing.without_thought(text)
-        used = {name for _, name, _, _ in parsing.tag_marks(text, self._names)}
-        if not used:
-            return None
-        if len(used) > 1:
-            raise FormatError(f'a reply makes one call, not {sorted(used)}')
-        call = next(call for call in self.calls if call.name in used)
-        content = parsing.tag_contents(text, (call.name,))[call.name]
-        if call.argument:
-            return ToolCall(call.tool, {call.argument: content})
-        return ToolCall(call.tool, JsonObject(keys=call.arguments).parse(content))
-
-    def render_result(self, tool: str, result: Any) -> str:
-        """Return what the role reads of a tool's result, in `<result>` tags."""
-        call = next(call for call in self.calls if call.tool == tool)
-        return f'<result>\n{call.render(result)}\n</result>\n'
-
-    def describe(self) -> str:
-        """Return the contract in words."""
-        tags = ', '.join(f'<{name}>...</{name}>' for name in self._names)
-        return (
-            f'To use a tool, end your reply with one of: {tags}; its result follows. '
-            f'Otherwise: {self.answer.describe()}'
-        )
-
-    def sample(self) -> str:
-        """Return a legal answer."""
-        return self.answer.sample()
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(call.name for call in self.calls)
-
-
 _KIND_WORDS = {
     'str': 'your answer',
     'int': 'a whole number',
@@ -462,7 +368,12 @@ _KIND_SAMPLES = {'str': 'sample', 'int': '1', 'float': '0.5', 'bool': 'true'}
 _JSON_SAMPLES = {'str': 'sample', 'int': 1, 'float': 0.5, 'bool': True}
 
 
-def _check_names(where: str, names: tuple[str, ...]) -> None:
+def check_names(where: str, names: tuple[str, ...]) -> None:
+    """Check that these can be names of tags.
+
+    Raises:
+        SpecError: One is no word, there is none, or one is given twice.
+    """
     for name in names:
         require(
             re.fullmatch(r'[A-Za-z_]\w*', name) is not None and name != 'think',

@@ -17,9 +17,9 @@ from typing import Any
 from unimas_jax import protocol, specs
 from unimas_jax.trace import Invocation, Key, Query, State, freeze
 from unimas_jax.workflows import prompts
-from unimas_jax.workflows.formats import ToolCall
 from unimas_jax.workflows.frame import Frame, WorkflowError, naming
 from unimas_jax.workflows.parsing import FormatError
+from unimas_jax.workflows.tool_formats import ToolCall
 
 Ask = Callable[
     [Key, specs.RoleSpec, tuple[protocol.Segment, ...], Key | None],
