@@ -12,7 +12,7 @@ import safetensors.numpy
 
 from unimas_jax.checkpoint import hf
 from unimas_jax.checkpoint.tensor_folder import INDEX_NAME, SINGLE_NAME, TensorFolder
-from unimas_jax.models import sharding, transformer, zoo
+from unimas_jax.models import attention, sharding, transformer, zoo
 from unimas_jax.specs import SpecError
 
 GOLDEN = pathlib.Path(__file__).parents[1] / 'golden'
@@ -127,6 +127,45 @@ def test_random_model_exports_and_loads_without_a_source(tmp_path):
     loaded_config, base = hf.load(tmp_path / 'out')
     assert loaded_config == config
     jax.tree.map(np.testing.assert_array_equal, base, params['base'])
+
+
+@pytest.mark.parametrize('adapter', [1, -1])
+def test_an_exported_adapter_computes_what_it_did_beside_the_base(tmp_path, adapter):
+    config, base = hf.load(GOLDEN / 'hf_qwen3_head_dim')
+    config = dataclasses.replace(config, adapter_scale=0.5)
+    shapes = jax.eval_shape(
+        lambda key: transformer.init_params(
+            config, key, num_adapters=2, adapter_rank=3
+        ),
+        jax.random.key(0),
+    )
+    rng = np.random.default_rng(0)
+    draw = lambda x: rng.normal(0.0, 0.3, x.shape).astype(np.float32)
+    params = as_params(base) | {'adapters': jax.tree.map(draw, shapes['adapters'])}
+    hf.export(tmp_path / 'out', params, config, source_folder=None, adapter=adapter)
+    tokens = rng.integers(0, config.vocab_size, (1, 12)).astype(np.int32)
+    positions = np.arange(12, dtype=np.int32)[None]
+
+    @jax.jit
+    def logits(params, adapter):
+        hidden, _ = transformer.trunk(
+            params,
+            config,
+            tokens,
+            positions,
+            attend=attention.train_attend(np.ones_like(tokens)),
+            adapter_index=adapter,
+            compute_dtype=np.float32,
+        )
+        return transformer.logits(params, config, hidden)
+
+    index = lambda number: np.asarray([number], np.int32)
+    beside = logits(params, index(adapter))
+    merged = logits(params | {'base': hf.load(tmp_path / 'out')[1]}, index(-1))
+    # Float32; products are summed in another order.
+    np.testing.assert_allclose(merged, beside, rtol=1e-4, atol=1e-4)
+    moved = np.abs(np.asarray(beside - logits(params, index(-1)))).max()
+    assert (moved > 0.1) == (adapter == 1)
 
 
 def test_a_missing_tensor_is_named(tmp_path):

@@ -79,12 +79,13 @@ def export(
     config: TransformerConfig,
     *,
     source_folder: str | pathlib.Path | None,
+    adapter: int = -1,
     max_shard_bytes: int = 5 * 10**9,
 ):
-    """Write the base weights as a Hugging Face folder.
+    """Write a model as a Hugging Face folder: its base, with one adapter added to it.
 
-    Adapters and heads have no place in the format and are not written. Tied
-    embeddings are written once.
+    Heads have no place in the format and are not written. Tied embeddings are written
+    once.
 
     Args:
         folder: Must not exist.
@@ -94,6 +95,8 @@ def export(
             files are copied unchanged, and each tensor takes the type it has there.
             None, for a model that began with random weights, writes a config of our
             own and float32.
+        adapter: Index of the adapter whose products are added to the kernels; -1
+            writes the base as it is.
         max_shard_bytes: Limit of a file, above 0.
 
     Raises:
@@ -119,7 +122,7 @@ def export(
         _copy_other_files(pathlib.Path(source_folder), partial)
     tensor_folder.write(
         partial,
-        _published(params['base'], rules, config, dtypes),
+        _published(params, rules, config, dtypes, adapter=adapter),
         sizes=sizes,
         max_shard_bytes=max_shard_bytes,
     )
@@ -205,12 +208,19 @@ def _copy_other_files(source_folder: pathlib.Path, folder: pathlib.Path):
 
 
 def _published(
-    base: dict[str, Any],
+    params: dict[str, Any],
     rules: tuple[TensorRule, ...],
     config: TransformerConfig,
     dtypes: dict[str, np.dtype],
+    *,
+    adapter: int,
 ) -> Iterator[tuple[str, np.ndarray]]:
     for name, (rule, layer) in _names(rules, config).items():
-        leaf = _leaf(base, rule.path)
+        leaf = _leaf(params['base'], rule.path)
         ours = np.asarray(leaf if layer is None else leaf[layer])
+        *_, part, kind = rule.path
+        if adapter >= 0 and layer is not None and kind == 'kernel':
+            pair = params['adapters']['layers'][part]
+            a, b = (np.asarray(pair[side][layer, adapter]) for side in ('a', 'b'))
+            ours = ours + config.adapter_scale * np.tensordot(a, b, axes=1)
         yield name, rule.to_published(ours).astype(dtypes[name])

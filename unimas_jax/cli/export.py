@@ -22,7 +22,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         '--export_dir',
         required=True,
         metavar='DIR',
-        help='a folder for each model is made below it',
+        help='a folder for each model is made below it; a model with adapters gets '
+        'one below its own for each role, with the adapter merged into the base',
     )
     parser.add_argument(
         '--step', type=int, default=None, help='which checkpoint (default: the newest)'

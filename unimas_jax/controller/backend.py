@@ -80,8 +80,12 @@ class Backend(Protocol):
         """Read what `save` wrote, on any mesh."""
         ...
 
-    async def export(self, model: str, folder: str) -> None:
-        """Write a model as a Hugging Face folder."""
+    async def export(self, model: str, folder: str) -> Sequence[str]:
+        """Write a model as a Hugging Face folder, or one for each of its adapters.
+
+        Returns:
+            `folder`, or with adapters `folder/ROLE` for each role that is trained on.
+        """
         ...
 
     async def clear(self, step: int) -> int:

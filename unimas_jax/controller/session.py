@@ -120,13 +120,14 @@ async def export_run(
     export_dir: str,
     step: int | None = None,
 ) -> list[str]:
-    """Write every trained model of a checkpoint as a Hugging Face folder.
+    """Write every trained model of a checkpoint as Hugging Face folders.
 
     Args:
         experiment: The run's experiment.
         backend: Runs the models; started and stopped here.
         folder: The run folder.
-        export_dir: A folder for each model is made below it.
+        export_dir: A folder for each model is made below it; with adapters, one below
+            that for each role.
         step: Which checkpoint; None takes the newest.
 
     Returns:
@@ -146,8 +147,8 @@ async def export_run(
         await backend.start()
         await backend.restore(path, step)
         for model in _trained(experiment):
-            written.append(str(absolute(export_dir) / model))
-            await backend.export(model, written[-1])
+            target = str(absolute(export_dir) / model)
+            written += await backend.export(model, target)
     return written
 
 

@@ -172,9 +172,9 @@ class RayRuntime:
         """Read the state of every model."""
         await self._call('restore', directory, step)
 
-    async def export(self, model: str, folder: str) -> None:
-        """Write a model as a Hugging Face folder."""
-        await self._groups[self._group_of[model]].call('export', model, folder)
+    async def export(self, model: str, folder: str) -> Sequence[str]:
+        """Write a model as Hugging Face folders; return them."""
+        return await self._groups[self._group_of[model]].call('export', model, folder)
 
     async def clear(self, step: int) -> int:
         """Drop what an aborted step left."""
