@@ -1,5 +1,6 @@
 """Files become queries; bad rows are counted, reported and limited."""
 
+import gzip
 import json
 import logging
 import pickle
@@ -8,7 +9,6 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from unimas_jax.data import splits
 from unimas_jax.data.corpora import ParagraphCorpus
 from unimas_jax.data.jsonl import JsonlSource
 from unimas_jax.protocol import Passage
@@ -112,17 +112,45 @@ def test_specification_is_checked_and_pickles():
     assert pickle.loads(pickle.dumps(source())) == source()
 
 
-def test_overlap_finds_equal_questions_and_ids(tmp_path):
-    write(tmp_path, 'train.jsonl', good(3))
-    twins = [
-        {'id': '9', 'question': ' Q1 ?', 'answer': 'x'},
-        {'id': '2', 'question': 'new', 'answer': 'x'},
-        {'id': '8', 'question': 'other', 'answer': 'x'},
+def test_several_data_sets_of_one_split_keep_their_names(tmp_path):
+    for name in ('a', 'b'):
+        write(tmp_path, f'{name}.jsonl', good(2))
+    both = source(test={'first': 'a.jsonl', 'second': 'b.jsonl'})
+    queries = both.load('test', str(tmp_path))
+    assert [(q.dataset, q.id) for q in queries] == [
+        ('first', 'first/0'),
+        ('first', 'first/1'),
+        ('second', 'second/0'),
+        ('second', 'second/1'),
     ]
-    write(tmp_path, 'dev.jsonl', twins)
-    both = source(dev='dev.jsonl')
-    train, dev = (both.load(split, str(tmp_path)) for split in ('train', 'dev'))
-    assert splits.overlap(train, dev) == [('1', '9'), ('2', '2')]
+    write(tmp_path, 'b.jsonl', [{'question': 'q'}])
+    with pytest.raises(SpecError, match=r'b.jsonl: 1 of 1 rows'):
+        both.load('test', str(tmp_path))
+
+
+def test_a_pattern_names_the_parts_of_a_file_in_order(tmp_path):
+    for part in (1, 0):
+        rows = good(2, start=2 * part)
+        table = pyarrow.Table.from_pylist(rows)
+        pyarrow.parquet.write_table(table, tmp_path / f'train-{part}-of-2.parquet')
+    queries = source(train='train-*.parquet').load('train', str(tmp_path))
+    assert [q.id for q in queries] == ['0', '1', '2', '3']
+    with pytest.raises(SpecError, match=r'test-\*.parquet.*no such file'):
+        source(test='test-*.parquet').load('test', str(tmp_path))
+
+
+def test_packed_files_and_columns_of_other_names(tmp_path):
+    row = json.dumps({'ID': '2024-I-1', 'Problem': '1+1', 'Answer': 2})
+    (tmp_path / 'a.jsonl.gz').write_bytes(gzip.compress(row.encode()))
+    columns = {'id': 'ID', 'problem': 'Problem', 'answer': 'Answer'}
+    [query] = source(format='math', test='a.jsonl.gz', columns=columns).load(
+        'test', str(tmp_path)
+    )
+    assert (query.id, query.fields, query.gold) == (
+        '2024-I-1',
+        {'problem': '1+1'},
+        ('2',),
+    )
 
 
 def test_paragraph_corpus_holds_each_paragraph_once(tmp_path):
@@ -154,3 +182,5 @@ def test_held_out_rows_are_dev_and_leave_train(tmp_path):
         source(held_out=5).load('dev', str(tmp_path))
     with pytest.raises(SpecError, match='held_out is 1'):
         source(held_out=1, dev='dev.jsonl')
+    with pytest.raises(SpecError, match='held_out is 1'):
+        source(held_out=1, train={'a': 'a.jsonl'})

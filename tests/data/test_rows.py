@@ -2,7 +2,7 @@
 
 import pytest
 
-from unimas_jax.data import rows
+from unimas_jax.data import row_fields, rows
 
 HOTPOT = {'question': 'q', 'answer': 'a', 'context': [['T', ['x']]]}
 
@@ -64,12 +64,45 @@ def read(row, format):
             {'problem': '1+1'},
             ('2',),
         ),
+        ('math', {'problem': '6*7', 'answer': 42.0}, {'problem': '6*7'}, ('42',)),
+        ('math', {'problem': '1/2', 'answer': 0.5}, {'problem': '1/2'}, ('0.5',)),
+        (
+            'verl_math',
+            {
+                'prompt': [
+                    {
+                        'role': 'user',
+                        'content': 'Solve the following math problem step by step. The '
+                        'last line of your response should be Answer: $Answer.\n\n'
+                        'What is\n1+1?\n\nRemember to put your answer on its own line '
+                        'after "Answer:".',
+                    }
+                ],
+                'reward_model': {'ground_truth': '2'},
+            },
+            {'problem': 'What is\n1+1?'},
+            ('2',),
+        ),
     ],
 )
 def test_row_becomes_a_query(format, row, fields, gold):
     query = read(row, format)
     assert (query.fields, query.gold) == (fields, gold)
     assert (query.id, query.dataset) == ('set-train-1', 'set')
+
+
+@pytest.mark.parametrize(
+    ('row', 'expected'),
+    [
+        ({'id': 7}, '7'),
+        ({'task_id': 'HumanEval/0'}, 'HumanEval/0'),
+        ({'unique_id': 'test/1.json'}, 'test/1.json'),
+        ({'extra_info': {'index': 'a-b'}}, 'a-b'),
+        ({'id': '', 'extra_info': {}}, 'set-train-1'),
+    ],
+)
+def test_ids_are_found_under_their_published_names(row, expected):
+    assert read({'question': 'q', 'answer': 'a'} | row, 'qa').id == expected
 
 
 def test_gold_is_not_among_the_fields_and_own_ids_are_kept():
@@ -114,9 +147,22 @@ def test_titles_of_supporting_facts_are_a_hint(facts, hints):
         ('hotpotqa', {**HOTPOT, 'supporting_facts': 3}, 'supporting_facts is not'),
         ('verl', {'prompt': 'q', 'reward_model': {'ground_truth': 'a'}}, 'no question'),
         ('verl', {'question': 'q'}, 'no gold answer'),
+        (
+            'verl_math',
+            {
+                'prompt': [
+                    {
+                        'role': 'user',
+                        'content': 'Solve the following math problem step by step.\n',
+                    }
+                ],
+                'answer': '1',
+            },
+            'an instruction and no problem',
+        ),
         ('math', {'problem': 'p', 'answer': 'so\n#### '}, 'answer is empty'),
     ],
 )
 def test_unusable_row_has_a_reason(format, row, reason):
-    with pytest.raises(rows.RowError, match=reason):
+    with pytest.raises(row_fields.RowError, match=reason):
         read(row, format)

@@ -3,9 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from etils import epath
-
-from unimas_jax.data import jsonl, rows
+from unimas_jax.data import jsonl, row_fields, rows
 from unimas_jax.protocol import Passage
 from unimas_jax.specs import SpecError, check_types, require
 
@@ -16,7 +14,7 @@ class ParagraphCorpus:
 
     Attributes:
         files: Files of rows with `context`, relative to the data folder unless
-            absolute.
+            absolute; patterns as in `JsonlSource`.
     """
 
     files: tuple[str, ...]
@@ -32,14 +30,13 @@ class ParagraphCorpus:
             SpecError: A file is missing, or a row has no `context`.
         """
         found: dict[tuple[str, str], Passage] = {}
-        for name in self.files:
-            path = epath.Path(data_dir) / name
+        for path in (p for name in self.files for p in jsonl.found(data_dir, name)):
             for number, row in enumerate(jsonl.decode(path), start=1):
                 try:
                     if not isinstance(row, Mapping):
-                        raise rows.RowError('not an object')
+                        raise row_fields.RowError('not an object')
                     paragraphs = rows.paragraphs(row)
-                except rows.RowError as error:
+                except row_fields.RowError as error:
                     raise SpecError(f'{path}: row {number}: {error}') from error
                 for title, text in filter(lambda pair: pair[1], paragraphs):
                     passage = Passage(title=title, text=text, id=str(len(found)))

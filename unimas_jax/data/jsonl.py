@@ -5,14 +5,15 @@ them are an error, and so is a set without rows.
 """
 
 import dataclasses
+import gzip
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
-from unimas_jax.data import rows
+from unimas_jax.data import row_fields, rows
 from unimas_jax.specs import SpecError, check_types, require
 from unimas_jax.trace import Query
 
@@ -21,26 +22,31 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JsonlSource:
-    """Queries from one file for each split.
+    """Queries from the files of each split.
 
     Attributes:
         format: How rows are read; a name in `rows.READERS`.
-        train: File of the split, relative to the data folder unless absolute; its
-            ending (`.jsonl`, `.json`, `.parquet`) says how it is decoded. Empty: the
-            split does not exist.
+        train: File of the split, relative to the data folder unless absolute, or a
+            pattern like `train-*.parquet`; its ending (`.jsonl`, `.json`, both also
+            with `.gz`, or `.parquet`) says how it is decoded. Several data sets are a
+            mapping from their names to their files; their ids then begin with the
+            name. Empty: the split does not exist.
         dev: Likewise.
         test: Likewise.
         held_out: Queries that `dev` takes from the end of `train`, for data sets that
             publish no third split.
+        columns: The name that a format knows to the one that the files have, where it
+            differs, like `{'problem': 'Problem'}`.
         dataset: Name in metrics; empty takes the format's.
         max_bad_ratio: Share of rows that may be unusable, in [0, 1].
     """
 
     format: str
-    train: str = ''
-    dev: str = ''
-    test: str = ''
+    train: str | Mapping[str, str] = ''
+    dev: str | Mapping[str, str] = ''
+    test: str | Mapping[str, str] = ''
     held_out: int = 0
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dataset: str = ''
     max_bad_ratio: float = 0.01
 
@@ -54,10 +60,11 @@ class JsonlSource:
             'name the file of at least one split.',
         )
         require(
-            self.held_out >= 0 and not (self.held_out and self.dev),
+            self.held_out >= 0
+            and not (self.held_out and (self.dev or isinstance(self.train, Mapping))),
             'JsonlSource.held_out',
             self.held_out,
-            'use 0 or more, and 0 where dev has a file.',
+            'use 0 or more, and 0 where dev has a file or train several data sets.',
         )
 
     def load(self, split: str, data_dir: str) -> Sequence[Query]:
@@ -79,14 +86,26 @@ class JsonlSource:
         kept = len(queries) - self.held_out
         return queries[kept:] if split == 'dev' else queries[:kept]
 
-    def _read(self, split: str, data_dir: str) -> Sequence[Query]:
-        path = epath.Path(data_dir) / file_of(self, split)
+    def _read(self, split: str, data_dir: str) -> tuple[Query, ...]:
+        named = file_of(self, split)
+        if not isinstance(named, Mapping):
+            return self._read_set(self.dataset or self.format, named, split, data_dir)
+        return tuple(
+            dataclasses.replace(query, id=f'{dataset}/{query.id}')
+            for dataset, name in named.items()
+            for query in self._read_set(dataset, name, split, data_dir)
+        )
+
+    def _read_set(
+        self, dataset: str, name: str, split: str, data_dir: str
+    ) -> tuple[Query, ...]:
+        decoded = (row for path in found(data_dir, name) for row in decode(path))
         return usable(
-            enumerate(decode(path), start=1),
+            enumerate(renamed(decoded, self.columns), start=1),
             format=self.format,
-            dataset=self.dataset or self.format,
+            dataset=dataset,
             split=split,
-            where=str(path),
+            where=str(epath.Path(data_dir) / name),
             max_bad_ratio=self.max_bad_ratio,
         )
 
@@ -108,7 +127,7 @@ def check_source(source: Any) -> None:
     )
 
 
-def file_of(source: Any, split: str) -> str:
+def file_of(source: Any, split: str) -> Any:
     """Return what a source names for a split.
 
     Raises:
@@ -123,25 +142,48 @@ def file_of(source: Any, split: str) -> str:
     return name
 
 
+def found(data_dir: str, name: str) -> list[epath.Path]:
+    """Return the files that a path or a pattern names, in order; at least one.
+
+    Raises:
+        SpecError: There is none.
+    """
+    path = epath.Path(data_dir) / name
+    is_pattern = any(sign in path.name for sign in '*?[')
+    paths = sorted(path.parent.glob(path.name)) if is_pattern else [path]
+    is_there = bool(paths) and paths[0].exists()
+    require(is_there, 'data file', str(path), 'there is no such file.')
+    return paths
+
+
+def renamed(decoded: Iterable[Any], columns: Mapping[str, str]) -> Iterator[Any]:
+    """Yield rows with columns under the names that a format knows.
+
+    Args:
+        decoded: Decoded rows; what is no object stays as it is.
+        columns: New name to the published one.
+    """
+    for row in decoded:
+        if columns and isinstance(row, Mapping):
+            row = {**row, **{name: row.get(old) for name, old in columns.items()}}
+        yield row
+
+
 def decode(path: epath.Path) -> Iterator[Any]:
     """Yield the decoded rows of a file; a line that is not JSON yields a `RowError`.
 
     Raises:
-        SpecError: The file is missing, of an unknown kind, or broken as a whole.
+        SpecError: The file is of an unknown kind, or broken as a whole.
     """
-    require(path.exists(), 'data file', str(path), 'there is no such file.')
-    if path.suffix == '.jsonl':
-        for line in path.read_text(encoding='utf-8').split('\n'):
+    ending = path.name.removesuffix('.gz').rpartition('.')[2]
+    if ending == 'jsonl':
+        for line in _text_of(path).split('\n'):
             if line.strip():
                 yield _decode_line(line)
-    elif path.suffix == '.json':
+    elif ending == 'json':
         yield from _decode_array(path)
     elif path.suffix == '.parquet':
-        # Here because it takes long to load and few experiments need it.
-        import pyarrow.parquet
-
-        with path.open('rb') as file:
-            yield from pyarrow.parquet.read_table(file).to_pylist()
+        yield from _decode_parquet(path)
     else:
         raise SpecError(
             f'data file is {str(path)!r}: its name must end in .jsonl, .json or '
@@ -149,16 +191,30 @@ def decode(path: epath.Path) -> Iterator[Any]:
         )
 
 
+def _text_of(path: epath.Path) -> str:
+    content = path.read_bytes()
+    return (gzip.decompress(content) if path.suffix == '.gz' else content).decode()
+
+
+def _decode_parquet(path: epath.Path) -> Iterator[Any]:
+    # Here because it takes long to load and few experiments need it.
+    import pyarrow.parquet
+
+    with path.open('rb') as file:
+        for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=256):
+            yield from batch.to_pylist()
+
+
 def _decode_line(line: str) -> Any:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
-        return rows.RowError(f'not JSON: {error}')
+        return row_fields.RowError(f'not JSON: {error}')
 
 
 def _decode_array(path: epath.Path) -> list[Any]:
     try:
-        array = json.loads(path.read_text(encoding='utf-8'))
+        array = json.loads(_text_of(path))
     except json.JSONDecodeError as error:
         raise SpecError(f'data file {str(path)!r} is not JSON: {error}') from error
     require(isinstance(array, list), 'data file', str(path), 'it must hold an array.')
@@ -193,14 +249,14 @@ def usable(
     for number, row in numbered:
         total = number
         try:
-            if isinstance(row, rows.RowError):
+            if isinstance(row, row_fields.RowError):
                 raise row
             default_id = f'{dataset}-{split}-{number}'
             query = rows.read(row, format, dataset=dataset, default_id=default_id)
             if query.id in queries:
-                raise rows.RowError(f'id {query.id!r} has occurred before')
+                raise row_fields.RowError(f'id {query.id!r} has occurred before')
             queries[query.id] = query
-        except rows.RowError as error:
+        except row_fields.RowError as error:
             bad.append(f'row {number}: {error}')
     shown = '; '.join(bad[:5]) + ('; ...' if len(bad) > 5 else '')
     if len(bad) > max_bad_ratio * total:

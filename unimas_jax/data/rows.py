@@ -10,29 +10,29 @@ formats that `JsonlSource` and `TfdsSource` accept by name.
 | nq | question | question (a question mark is not added); answer(s) |
 | verl | question | question or the last user prompt; reward_model.ground_truth |
 | math | problem | problem or question; answer, or what follows `####` in it |
+| verl_math | problem | the same as verl, without an instruction around the problem |
+| code ... livecodebench | problem, starter_code | see `code_rows` |
 
-Gold answers are always a tuple of aliases, of at least one string that is not empty.
-HotpotQA's `supporting_facts` become the hint `supporting_titles`.
+Gold answers are always a tuple of aliases, of at least one string that is not empty;
+`code_rows` says what the gold of programming problems is. HotpotQA's
+`supporting_facts` become the hint `supporting_titles`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeGuard
+import re
+from collections.abc import Callable, Mapping
 
+from unimas_jax.data import code_rows, row_fields
+from unimas_jax.data.row_fields import Content, Row, RowError
 from unimas_jax.trace import Query
 
-Row = Mapping[str, Any]
-
-
-class Content(NamedTuple):
-    """What a row says; see the fields of `Query` with these names."""
-
-    fields: dict[str, Any]
-    gold: tuple[str, ...]
-    hints: dict[str, Any]
-
-
-class RowError(ValueError):
-    """A row cannot be used; the message is the reason."""
+# What data sets for direct prompting put around a problem; roles have instructions of
+# their own.
+_INSTRUCTIONS = (
+    r'\s*Solve the following math problem step by step\.[^\n]*(\n|$)',
+    r'Remember to put your answer on its own line after "Answer:"\.?\s*$',
+    r"Let's think step by step and output the final answer (after|within) \S+\s*$",
+    r'Please reason step by step, and put your final answer within \S+\s*$',
+)
 
 
 def read(row: Row, format: str, *, dataset: str, default_id: str) -> Query:
@@ -50,18 +50,13 @@ def read(row: Row, format: str, *, dataset: str, default_id: str) -> Query:
     if not isinstance(row, Mapping):
         raise RowError('not an object')
     content = READERS[format](row)
-    return Query(id=_identity(row) or default_id, dataset=dataset, **content._asdict())
-
-
-def _identity(row: Row) -> str:
-    for name in ('id', '_id', 'question_id'):
-        if isinstance(row.get(name), (str, int)) and str(row[name]):
-            return str(row[name])
-    return ''
+    query_id = row_fields.identity(row) or default_id
+    return Query(id=query_id, dataset=dataset, **content._asdict())
 
 
 def _qa(row: Row) -> Content:
-    return Content({'question': _text(row, 'question')}, _answers(row), {})
+    question = row_fields.text(row, 'question')
+    return Content({'question': question}, row_fields.answers(row), {})
 
 
 def _hotpotqa(row: Row) -> Content:
@@ -76,41 +71,43 @@ def _supporting_titles(row: Row) -> tuple[str, ...]:
     if facts is None:
         return ()
     # Pairs of title and sentence, or the parallel lists of Hugging Face and TFDS.
-    if _is_list(facts):
-        titles = [fact[0] if _is_list(fact) and fact else None for fact in facts]
+    if row_fields.is_list(facts):
+        titles = [
+            fact[0] if row_fields.is_list(fact) and fact else None for fact in facts
+        ]
     else:
         titles = facts.get('title') if isinstance(facts, Mapping) else None
-    if not _is_texts(titles):
+    if not row_fields.is_texts(titles):
         raise RowError('supporting_facts is not a list of [title, sentence]')
     return tuple(dict.fromkeys(titles))
 
 
 def _verl(row: Row) -> Content:
-    graded = row.get('reward_model')
-    truth = graded.get('ground_truth') if isinstance(graded, Mapping) else None
-    if isinstance(truth, Mapping):
-        truth = truth.get('target')
-    gold = _answers(row) if truth is None else _aliases(truth, 'ground_truth')
+    gold = row_fields.ground_truth(row) or row_fields.answers(row)
     if 'question' in row:
-        return Content({'question': _text(row, 'question')}, gold, {})
-    prompt = row.get('prompt')
-    spoken = prompt if isinstance(prompt, Sequence) else ()
-    users = [
-        message['content']
-        for message in spoken
-        if isinstance(message, Mapping)
-        and message.get('role') == 'user'
-        and isinstance(message.get('content'), str)
-    ]
-    if not users or not users[-1].strip():
-        raise RowError('no question and no user message in prompt')
-    return Content({'question': users[-1].strip()}, gold, {})
+        return Content({'question': row_fields.text(row, 'question')}, gold, {})
+    return Content({'question': row_fields.user_message(row)}, gold, {})
 
 
 def _math(row: Row) -> Content:
-    problem = _text(row, 'problem' if 'problem' in row else 'question')
-    finals = [answer.rsplit('####', 1)[-1] for answer in _answers(row)]
-    return Content({'problem': problem}, _aliases(finals, 'answer'), {})
+    problem = row_fields.text(row, 'problem', 'question')
+    return Content({'problem': problem}, _finals(row_fields.answers(row)), {})
+
+
+def _verl_math(row: Row) -> Content:
+    fields, gold, _ = _verl(row)
+    problem = fields['question']
+    for instruction in _INSTRUCTIONS:
+        problem = re.sub(instruction, '', problem)
+    if not problem.strip():
+        raise RowError('the prompt holds an instruction and no problem')
+    return Content({'problem': problem.strip()}, _finals(gold), {})
+
+
+def _finals(answers: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what follows `####`, where solutions stand before it."""
+    finals = [answer.rsplit('####', 1)[-1] for answer in answers]
+    return row_fields.aliases(finals, 'answer')
 
 
 READERS: Mapping[str, Callable[[Row], Content]] = {
@@ -119,6 +116,8 @@ READERS: Mapping[str, Callable[[Row], Content]] = {
     'nq': _qa,
     'verl': _verl,
     'math': _math,
+    'verl_math': _verl_math,
+    **code_rows.READERS,
 }
 
 
@@ -132,53 +131,19 @@ def paragraphs(row: Row) -> tuple[tuple[str, str], ...]:
     if isinstance(context, Mapping):
         # The form of Hugging Face and TFDS: parallel lists.
         titles, sentences = context.get('title'), context.get('sentences')
-        if not _is_list(titles) or not _is_list(sentences):
+        if not row_fields.is_list(titles) or not row_fields.is_list(sentences):
             raise RowError('context lacks title or sentences')
         context = list(zip(titles, sentences, strict=False))
-    if not _is_list(context) or not context:
+    if not row_fields.is_list(context) or not context:
         raise RowError('no context')
     result = []
     for entry in context:
         if (
-            not _is_list(entry)
+            not row_fields.is_list(entry)
             or len(entry) != 2
             or not isinstance(entry[0], str)
-            or not _is_texts(entry[1])
+            or not row_fields.is_texts(entry[1])
         ):
             raise RowError('context is not a list of [title, [sentence, ...]]')
         result.append((entry[0], ''.join(entry[1]).strip()))
     return tuple(result)
-
-
-def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, Sequence) and not isinstance(value, str)
-
-
-def _is_texts(value: Any) -> TypeGuard[Sequence[str]]:
-    return _is_list(value) and all(isinstance(item, str) for item in value)
-
-
-def _text(row: Row, name: str) -> str:
-    value = row.get(name)
-    if not isinstance(value, str):
-        raise RowError(f'{name} is missing or not a string')
-    if not value.strip():
-        raise RowError(f'{name} is empty')
-    return value.strip()
-
-
-def _answers(row: Row) -> tuple[str, ...]:
-    for name in ('golden_answers', 'answers', 'answer'):
-        if row.get(name) is not None:
-            return _aliases(row[name], name)
-    raise RowError('no gold answer')
-
-
-def _aliases(value: Any, name: str) -> tuple[str, ...]:
-    values = value if _is_list(value) else (value,)
-    if any(isinstance(v, bool) or not isinstance(v, (str, int, float)) for v in values):
-        raise RowError(f'{name} is neither text nor a list of texts')
-    aliases = tuple(str(v).strip() for v in values if str(v).strip())
-    if not aliases:
-        raise RowError(f'{name} is empty')
-    return aliases
