@@ -98,12 +98,13 @@ def asked(query: Query) -> str:
     """
     fields = query.fields
     if 'question' in fields:
-        text = fields['question']
+        parts = [fields['question']]
     elif 'problem' in fields:
-        text = f'{fields["problem"]} {fields.get("starter_code", "")}'
+        parts = [fields['problem'], fields.get('starter_code', '')]
     else:
-        text = repr(sorted(fields.items()))
-    return ' '.join(str(text).casefold().split()).rstrip(' ?.!')
+        parts = [repr(sorted(fields.items()))]
+    plain = (' '.join(str(part).casefold().split()).rstrip(' ?.!') for part in parts)
+    return ' '.join(plain).rstrip()
 
 
 def _shortened(text: str) -> str:
