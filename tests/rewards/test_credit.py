@@ -1,60 +1,22 @@
-"""Credit rules: hand-worked numbers, a NumPy loop, and the traps that others fell into.
+"""The usual credit rules: hand-worked numbers, and the definition as a loop.
 
 The fixture is in `made_traces`. Unless said otherwise every call earns its sample's
 final score: 1, 0.5, 0.5, 1.
 """
 
-import dataclasses
 import math
 import pickle
 import subprocess
 import sys
 
 import made_traces
-import numpy as np
 import pytest
-from made_traces import MAPPING, METRIC
+from crediting import MARGINAL, RULES, SHARED, advantages, run, valued
+from made_traces import MAPPING
 
-from unimas_jax.protocol import Score
-from unimas_jax.rewards import accounting, credit, presets
-from unimas_jax.specs import Marginal, Outcome, RewardSpec, RoleMapping, SpecError
+from unimas_jax.rewards import accounting, credit
+from unimas_jax.specs import RoleMapping, SpecError
 from unimas_jax.trace import Trace, TraceGroup
-
-SHARED = presets.shared_outcome(['planner', 'coder'], METRIC)
-MARGINAL = RewardSpec(
-    parts={r: (Marginal(metric=METRIC),) for r in ('planner', 'coder')}, score=METRIC
-)
-LAST = RewardSpec(
-    parts={r: (Outcome(metric=METRIC, share='last'),) for r in ('planner', 'coder')},
-    score=METRIC,
-)
-GROUP_RULES = [
-    credit.TrajectoryGrpo(),
-    credit.TrajectoryGrpo(trajectory_reward='score', scale=False),
-    credit.TrajectoryGrpo(trajectory_reward='sum', unbiased=True),
-    credit.Rloo(),
-    credit.AgentGrpo(),
-    credit.AgentGrpo(mean_over='trajectories'),
-    credit.AgentGrpo(std_over='trajectories'),
-    credit.AgentGrpo(mean_over='all_roles', std_over='all_roles'),
-    credit.TurnGrpo(),
-]
-RULES = [credit.Gae(), *GROUP_RULES]
-
-
-def run(rule, *groups, reward=SHARED, scores=None):
-    credits = rule(groups, scores or {}, reward=reward, mapping=MAPPING)
-    accounting.check_credits(groups, credits, MAPPING)
-    return credits
-
-
-def advantages(credits, role, turn=None):
-    """Return {sample: advantages of a role in order}."""
-    found = {}
-    for c in credits:
-        if c.role == role and c.status == 'credited' and turn in (None, c.key.turn):
-            found.setdefault(c.key.sample, []).append(c.advantage)
-    return found
 
 
 def test_gae_gives_rewards_and_leaves_advantages_to_the_learner():
@@ -160,162 +122,6 @@ def test_turn_grpo_compares_equal_roles_at_equal_turns():
     )
 
 
-def valued(calls, values):
-    return {
-        c.key: Score(
-            key=c.key,
-            tokens=4,
-            value=value,
-            old_log_prob=0.0,
-            reference_log_prob=None,
-        )
-        for c, value in zip(calls, values, strict=True)
-    }
-
-
-def test_gae_across_calls_equals_two_steps_worked_by_hand():
-    # r = 0, 1; V = 0.2, 0.4; discount 0.9, lambda 0.5:
-    # delta1 = 1 - 0.4 = 0.6; delta0 = 0.9 * 0.4 - 0.2 = 0.16;
-    # A1 = 0.6; A0 = 0.16 + 0.45 * 0.6 = 0.43; targets A + V.
-    trace = made_traces.sample_trace(0, (0.0, 1.0))
-    trace = dataclasses.replace(
-        trace, invocations=(trace.invocations[0], trace.invocations[3])
-    )
-    credits = run(
-        credit.GaeAcrossCalls(discount=0.9, gae_lambda=0.5),
-        TraceGroup(query_key='q', traces=(trace,)),
-        reward=LAST,
-        scores=valued(trace.invocations, [0.2, 0.4]),
-    )
-    assert [c.advantage for c in credits] == pytest.approx([0.43, 0.6], rel=1e-12)
-    assert [c.value_target for c in credits] == pytest.approx([0.63, 1.0], rel=1e-12)
-
-
-@pytest.mark.parametrize('within_role', [False, True])
-def test_gae_across_calls_equals_the_sum_of_its_definition(within_role):
-    """A[n] = sum over l of (discount * lambda)^l * delta[n + l], as a double loop."""
-    group = made_traces.four_samples()
-    calls = [c for trace in group.traces for c in trace.invocations]
-    values = np.random.default_rng(0).normal(size=len(calls)).tolist()
-    scores = valued(calls, values)
-    rule = credit.GaeAcrossCalls(discount=0.9, gae_lambda=0.8, within_role=within_role)
-    credits = run(rule, group, reward=MARGINAL, scores=scores)
-    for n, one in enumerate(credits):
-        chain = [
-            c
-            for c in credits[n:]
-            if c.key.sample == one.key.sample
-            and (not within_role or c.role == one.role)
-        ]
-        v = [scores[c.key].value for c in chain] + [0.0]
-        delta = [c.reward + 0.9 * v[i + 1] - v[i] for i, c in enumerate(chain)]
-        expected = sum(0.72**i * d for i, d in enumerate(delta))
-        assert one.advantage == pytest.approx(expected, rel=1e-12)
-
-
-def test_monte_carlo_across_calls_carries_the_last_reward_back():
-    group = made_traces.four_samples()
-    calls = [c for trace in group.traces for c in trace.invocations]
-    scores = valued(calls, [0.25] * len(calls))
-    credits = run(credit.GaeAcrossCalls(), group, reward=LAST, scores=scores)
-    assert {c.key.sample: c.value_target for c in credits} == {
-        0: 1.0,
-        1: 0.5,
-        2: 0.5,
-        3: 1.0,
-    }
-
-
-def test_gae_across_calls_names_the_model_without_a_critic():
-    group = made_traces.four_samples()
-    calls = [c for trace in group.traces for c in trace.invocations]
-    with pytest.raises(SpecError, match="critic, but model 'a'"):
-        run(credit.GaeAcrossCalls(), group, scores=valued(calls, [None] * 19))
-
-
-@pytest.mark.parametrize('rule', RULES, ids=repr)
-def test_failed_sample_is_masked_and_in_no_baseline(rule):
-    """The failed sample's score is poison; the others earn as if it did not exist."""
-    whole = made_traces.four_samples()
-    poisoned = made_traces.sample_trace(4, (1e6, 1e6, 1e6), status='failed')
-    with_failure = TraceGroup(query_key='q', traces=(*whole.traces, poisoned))
-    expected, credits = run(rule, whole), run(rule, with_failure)
-    assert credits[: len(expected)] == expected
-    masked = credits[len(expected) :]
-    assert {(c.status, c.reason, c.weight) for c in masked} == {
-        ('masked', 'trace_failed', 0.0)
-    }
-    assert accounting.counts(credits)['credit/masked/trace_failed'] == 6.0
-
-
-@pytest.mark.parametrize('rule', RULES, ids=repr)
-def test_failed_call_of_a_living_sample_is_masked_alone(rule):
-    changes = {0: {('coder', 1): {'status': 'failed', 'error': 'refused'}}}
-    credits = run(rule, made_traces.four_samples(changes=changes))
-    masked = [c for c in credits if c.status == 'masked']
-    assert [(c.key.node, c.key.turn, c.reason) for c in masked] == [
-        ('coder', 1, 'call_failed')
-    ]
-    assert accounting.counts(credits)['credit/credited'] == 18.0
-
-
-@pytest.mark.parametrize('rule', GROUP_RULES, ids=repr)
-def test_single_sample_earns_zero_advantage_and_is_counted(rule):
-    alone = TraceGroup(query_key='q', traces=made_traces.four_samples().traces[3:])
-    credits = run(rule, alone)
-    assert [c.advantage for c in credits] == [0.0]
-    assert [c.reward for c in credits] == [1.0]
-    counts = accounting.counts(credits)
-    assert counts['credit/groups_of_one_sample'] == 1.0
-    assert counts['credit/groups_without_signal'] == 1.0
-
-
-@pytest.mark.parametrize('rule', GROUP_RULES, ids=repr)
-def test_equal_rewards_earn_exactly_zero(rule):
-    """0.1 is not a binary fraction: a mean that is off by one bit must not leak."""
-    traces = tuple(made_traces.sample_trace(i, (0.1, 0.1, 0.1)) for i in range(7))
-    credits = run(rule, TraceGroup(query_key='q', traces=traces))
-    assert {c.advantage for c in credits} == {0.0}
-    counts = accounting.counts(credits)
-    assert counts['credit/groups_without_signal'] == counts['credit/groups']
-
-
-def test_rounding_of_shares_is_not_taken_for_signal():
-    """0.7 split over 4, 6 and 14 calls adds up to 0.7 but for the last bit."""
-    traces = tuple(
-        made_traces.sample_trace(i, (0.7,) * turns) for i, turns in enumerate((2, 3, 7))
-    )
-    split = (Outcome(metric=METRIC, share='split'),)
-    reward = RewardSpec(parts={'planner': split, 'coder': split}, score=METRIC)
-    rule = credit.TrajectoryGrpo(trajectory_reward='sum')
-    credits = run(rule, TraceGroup(query_key='q', traces=traces), reward=reward)
-    assert {c.advantage for c in credits} == {0.0}
-
-
-@pytest.mark.parametrize('rule', RULES, ids=repr)
-def test_queries_are_credited_apart(rule):
-    """A second query with other rewards changes nothing, in any order."""
-    first = made_traces.four_samples()
-    second = TraceGroup(
-        query_key='r',
-        traces=(
-            made_traces.sample_trace(0, (7.0, 9.0), query_key='r'),
-            made_traces.sample_trace(1, (3.0, 1.0), query_key='r'),
-        ),
-    )
-    alone = run(rule, first)
-    both = run(rule, second, first)
-    assert [c for c in both if c.key.query == 'q'] == alone
-
-
-@pytest.mark.parametrize('rule', GROUP_RULES, ids=repr)
-def test_order_of_samples_changes_no_bit(rule):
-    group = made_traces.four_samples()
-    turned = TraceGroup(query_key='q', traces=group.traces[::-1])
-    straight = {c.key: c for c in run(rule, group, reward=MARGINAL)}
-    assert straight == {c.key: c for c in run(rule, turned, reward=MARGINAL)}
-
-
 def test_calls_before_a_fork_take_the_mean_of_their_trajectories():
     # Leaves 1 and 0: advantages +1 and -1; the planner led to both.
     group = TraceGroup(query_key='q', traces=(made_traces.forked_trace((1.0, 0.0)),))
@@ -333,20 +139,20 @@ def test_frozen_role_is_neither_credited_nor_in_the_baseline():
         model_of=MAPPING.model_of, adapter_of=MAPPING.adapter_of, frozen=('coder',)
     )
     group = made_traces.four_samples()
+    calls = [c for trace in group.traces for c in trace.invocations]
+    scores = valued(calls, [0.25] * len(calls))
     for rule in RULES:
-        credits = rule([group], {}, reward=SHARED, mapping=frozen)
+        credits = rule([group], scores, reward=SHARED, mapping=frozen)
         accounting.check_credits([group], credits, frozen)
         assert {c.role for c in credits} == {'planner'}
 
 
-@pytest.mark.parametrize('rule', [*RULES, credit.GaeAcrossCalls()], ids=repr)
+@pytest.mark.parametrize('rule', RULES, ids=repr)
 def test_rules_and_rewards_pickle(rule):
     assert pickle.loads(pickle.dumps((rule, SHARED))) == (rule, SHARED)
 
 
 def test_spec_errors_name_the_field():
-    with pytest.raises(SpecError, match='GaeAcrossCalls.discount is 1.5'):
-        credit.GaeAcrossCalls(discount=1.5)
     with pytest.raises(SpecError, match="AgentGrpo.mean_over is 'roles'"):
         credit.AgentGrpo(mean_over='roles')
 

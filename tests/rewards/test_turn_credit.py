@@ -1,17 +1,15 @@
-"""Returns of turns, worked by hand and by the definition."""
+"""Returns and aggregates over turns, worked by hand and by the definition."""
 
 import made_traces
+import numpy as np
 import pytest
-from made_traces import MAPPING, METRIC
+from crediting import MARGINAL, by_place, run
+from made_traces import MAPPING
 
 from unimas_jax.rewards import accounting
-from unimas_jax.rewards.turn_credit import TurnReturns
-from unimas_jax.specs import Marginal, RewardSpec, SpecError
+from unimas_jax.rewards.turn_credit import AggregatedGrpo, TurnReturns
+from unimas_jax.specs import SpecError
 from unimas_jax.trace import TraceGroup
-
-MARGINAL = RewardSpec(
-    parts={r: (Marginal(metric=METRIC),) for r in ('planner', 'coder')}, score=METRIC
-)
 
 
 def by_turn(rule, group):
@@ -88,3 +86,70 @@ def test_lone_sample_earns_zero():
 def test_spec_errors_name_the_field():
     with pytest.raises(SpecError, match='TurnReturns.discount is 2'):
         TurnReturns(discount=2)
+    with pytest.raises(SpecError, match='AggregatedGrpo.discount is 2'):
+        AggregatedGrpo(discount=2)
+    with pytest.raises(SpecError, match='AggregatedGrpo.weights is'):
+        AggregatedGrpo(weights=())
+
+
+GAINS = ((0, 0.5, 0.5), (0.5, 0, 0), (0.25, -0.25, 0.5), (1,))
+"""Marginals of the turns; the samples have 6, 6, 6 and 1 hops."""
+
+
+@pytest.mark.parametrize(
+    ('rule', 'rewards'),
+    [
+        (dict(), (1, 0.5, 0.5, 1)),
+        # Turns at .5: .5 * .5 + .25 * .5; .5; .25 - .125 + .125; 1.
+        (dict(aggregate='discount', discount=0.5), (0.375, 0.5, 0.25, 1)),
+        (dict(aggregate='turn_weighted'), (1 / 3, 1 / 6, 1 / 6, 1)),
+        (dict(aggregate='binary'), (1, 1, 1, 1)),
+        (dict(aggregate='normalized'), (1, 0, 0, 1)),
+        # Hops weigh 2, 1, 1, ...: planner and coder alike: 2; 1.5; 1.25; 2.
+        (dict(aggregate='hop_weighted', weights=(2.0, 1.0)), (2, 1.5, 1.25, 2)),
+        # Two hops for each turn, at .5: .5 * (1/4 + 1/8 + 1/16 + 1/32);
+        # .5 * 1.5; .25 * (1.5 - .375) + .5 * 3/32; 1.
+        (
+            dict(aggregate='hop_discount', discount=0.5),
+            (0.234375, 0.75, 0.328125, 1),
+        ),
+    ],
+)
+def test_aggregates_by_hand(rule, rewards):
+    found = by_place(
+        run(
+            AggregatedGrpo(scale=False, **rule),
+            made_traces.four_samples(),
+            reward=MARGINAL,
+        )
+    )
+    mean = sum(rewards) / 4
+    for (_, sample, _), advantage in found.items():
+        assert advantage == pytest.approx(rewards[sample] - mean, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    'aggregate',
+    ['default', 'discount', 'turn_weighted', 'hop_weighted', 'hop_discount'],
+)
+def test_aggregates_equal_their_definition(aggregate):
+    weights = (0.5, 2.0, 3.0)
+    rule = AggregatedGrpo(aggregate=aggregate, discount=0.7, weights=weights)
+    found = by_place(run(rule, made_traces.four_samples(), reward=MARGINAL))
+    whole = []
+    for gains in GAINS:
+        steps = np.array(gains, float)
+        if aggregate.startswith('hop') and len(gains) > 1:
+            steps = np.repeat(steps, 2)
+        t = np.arange(len(steps))
+        factor = {
+            'default': np.ones(len(steps)),
+            'discount': 0.7**t,
+            'hop_discount': 0.7**t,
+            'turn_weighted': np.full(len(steps), 1 / len(steps)),
+            'hop_weighted': np.array(weights)[np.minimum(t, 2)],
+        }[aggregate]
+        whole.append(np.sum(factor * steps))
+    expected = (np.array(whole) - np.mean(whole)) / np.std(whole)
+    for (_, sample, _), advantage in found.items():
+        assert advantage == pytest.approx(expected[sample], rel=1e-9)

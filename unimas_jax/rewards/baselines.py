@@ -48,7 +48,7 @@ def standardize_by(
         [N] numbers; zeros if a set that is used has one member or equal members,
         since it then says nothing about what is good.
     """
-    if _is_flat(mean_over) or (scale and _is_flat(std_over)):
+    if is_flat(mean_over) or (scale and is_flat(std_over)):
         return [0.0] * len(values)
     mean = statistics.fmean(mean_over)
     divisor = _deviation(std_over, unbiased=unbiased) if scale else 1.0
@@ -68,8 +68,8 @@ def leave_one_out(values: Sequence[float]) -> list[float]:
     return [factor * value for value in standardize(values, scale=False)]
 
 
-def _is_flat(values: Sequence[float]) -> bool:
-    """Whether values are all equal; the last bits of a sum of shares are no signal."""
+def is_flat(values: Sequence[float]) -> bool:
+    """Return whether values are equal; the last bits of a sum are no signal."""
     if len(values) < 2:
         return True
     low, high = min(values), max(values)

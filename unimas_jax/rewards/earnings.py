@@ -5,6 +5,7 @@ A call that infrastructure failed, or that led to failed leaves only, is masked:
 no reward and is in no baseline.
 """
 
+import collections
 import dataclasses
 import math
 import statistics
@@ -23,7 +24,7 @@ from unimas_jax.trace import (
     trainable_invocations,
 )
 
-TrajectoryReward = Literal['mean', 'sum', 'score']
+TrajectoryReward = Literal['mean', 'sum', 'last', 'score']
 Trajectory = tuple[int, tuple[int, ...]]  # Sample, and fork path of a leaf.
 
 
@@ -113,28 +114,63 @@ def trajectory_rewards(
         group: All samples of one query.
         calls: Of the group.
         reward: Gives the score.
-        kind: `mean` or `sum` of the rewards of the trajectory's calls, or the
-            workflow's `score`.
+        kind: `mean` or `sum` of the rewards of the trajectory's calls, the reward of
+            its `last` call, or the workflow's `score`.
     """
-    result = {}
-    for trace in group.traces:
-        for leaf in parts.surviving_leaves(trace):
-            if kind == 'score':
-                value = float(reward.score(trace, leaf, None))
-            else:
-                earned = [c.reward for c in calls if _leads_to(c, trace.sample, leaf)]
-                if not earned:
-                    continue
-                value = (
-                    statistics.fmean(earned) if kind == 'mean' else math.fsum(earned)
-                )
-            result[trace.sample, leaf.fork] = value
-    return result
+    paths = chains(calls)
+    if kind == 'score':
+        return {
+            (trace.sample, leaf.fork): float(reward.score(trace, leaf, None))
+            for trace in group.traces
+            for leaf in trace.leaves
+            if (trace.sample, leaf.fork) in paths
+        }
+    return {path: _summary(chain, kind) for path, chain in paths.items()}
 
 
-def _leads_to(call: Call, sample: int, leaf: Leaf) -> bool:
-    return (
-        not call.masked
-        and call.key.sample == sample
-        and leaf.fork[: len(call.key.fork)] == call.key.fork
-    )
+def _summary(chain: Sequence[Call], kind: TrajectoryReward) -> float:
+    rewards = [call.reward for call in chain]
+    if kind == 'last':
+        return rewards[-1]
+    return statistics.fmean(rewards) if kind == 'mean' else math.fsum(rewards)
+
+
+def chains(calls: Sequence[Call]) -> dict[Trajectory, list[Call]]:
+    """Return the calls that led to each leaf, in order; masked ones are left out."""
+    found = collections.defaultdict(list)
+    for call in calls:
+        for leaf in call.leaves:
+            found[call.key.sample, leaf.fork].append(call)
+    return dict(found)
+
+
+def following(calls: Sequence[Call]) -> dict[Key, list[Call | None]]:
+    """Return, for each leaf that a call led to, the next call on the way there.
+
+    None stands where there is no next call. A call that leads to several leaves
+    through one and the same next call names it once.
+    """
+    found: dict[Key, dict[Key | Trajectory, Call | None]] = {}
+    for path, chain in chains(calls).items():
+        for call, later in zip(chain, [*chain[1:], None], strict=True):
+            place = path if later is None else later.key
+            found.setdefault(call.key, {})[place] = later
+    return {key: list(children.values()) for key, children in found.items()}
+
+
+def returns(calls: Sequence[Call], discount: float) -> dict[Key, float]:
+    """Return what each call and those after it earned, from the leaves up.
+
+        G_c = r_c + discount * mean of G over the calls that follow c
+
+    Args:
+        calls: Of one query, in order; masked ones are left out.
+        discount: From call to call, in [0, 1].
+    """
+    after = following(calls)
+    found: dict[Key, float] = {}
+    for call in reversed(calls):
+        if call.key in after:
+            later = [0.0 if c is None else found[c.key] for c in after[call.key]]
+            found[call.key] = call.reward + discount * statistics.fmean(later)
+    return found

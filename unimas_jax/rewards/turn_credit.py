@@ -1,21 +1,27 @@
-"""Credit from what a team earns from a turn on, for workflows in turns."""
+"""Credit for workflows in turns: returns of the team, and aggregates over its steps."""
 
 import collections
 import dataclasses
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from unimas_jax.protocol import Score
 from unimas_jax.rewards.baselines import leave_one_out, standardize
-from unimas_jax.rewards.credit import calls_in, group_name
-from unimas_jax.rewards.earnings import Call
-from unimas_jax.specs import RewardSpec, RoleMapping, check_types, require
-from unimas_jax.trace import Credit, Key, TraceGroup
+from unimas_jax.rewards.earnings import Call, Trajectory, chains
+from unimas_jax.rewards.rule import (
+    QueryCalls,
+    Rule,
+    by_trajectory,
+    credited,
+    group_name,
+)
+from unimas_jax.specs import check_types, require
+from unimas_jax.trace import Credit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TurnReturns:
+class TurnReturns(Rule):
     """Discounted returns of the team against the other samples at the same turn.
 
         G[i, t] = sum over u >= t of discount^(u - t) * r[i, u]
@@ -31,7 +37,8 @@ class TurnReturns:
 
     Source: MAGRPO, MARLOO and MAREMAX of CoMLRL,
     https://github.com/OpenMLRL/CoMLRL, with the j-th replies of all roles paired, as
-    they are in a workflow.
+    they are in a workflow. Its loss has no ratio to clip, which is PPO with
+    `PpoSpec.epochs` and `minibatches` of 1.
     """
 
     discount: float = 1.0
@@ -46,48 +53,26 @@ class TurnReturns:
             'use a number in [0, 1].',
         )
 
-    def __call__(
-        self,
-        groups: Sequence[TraceGroup],
-        scores: Mapping[Key, Score],
-        *,
-        reward: RewardSpec,
-        mapping: RoleMapping,
-    ) -> list[Credit]:
+    def credit(self, query: QueryCalls) -> list[Credit]:
         """Return credits whose group is the query and the turn."""
-        credits = []
-        for group in groups:
-            calls = calls_in(group, reward, mapping)
-            returns = self._returns(calls)
-            advantages = {}
-            for turn in {place[-1] for place in returns}:
-                there = [place for place in returns if place[-1] == turn]
-                compared = self._compare([returns[place] for place in there])
-                advantages |= dict(zip(there, compared, strict=True))
-            for call in calls:
-                sample, turn = call.key.sample, call.key.turn
-                own = [advantages[sample, leaf.fork, turn] for leaf in call.leaves]
-                mean = statistics.fmean(own) if own else None
-                credits.append(
-                    call.credit(advantage=mean, group=group_name(call.key, turn))
-                )
-        return credits
+        returns = self._returns(query.calls)
+        advantages = {}
+        for turn in {turn for _, turn in returns}:
+            calls = [call for call in query.calls if call.key.turn == turn]
+            there = {path: value for (path, at), value in returns.items() if at == turn}
+            advantages |= by_trajectory(calls, there, self._compare)
+        names = [group_name(call.key, call.key.turn) for call in query.calls]
+        return credited(query.calls, advantages, names)
 
-    def _returns(self, calls: Sequence[Call]) -> dict[tuple, float]:
-        """Return G by (sample, fork of the leaf, turn)."""
-        rewards = collections.defaultdict(list)
-        for call in calls:
-            for leaf in call.leaves:
-                place = call.key.sample, leaf.fork, call.key.turn
-                rewards[place].append(call.reward)
+    def _returns(self, calls: Sequence[Call]) -> dict[tuple[Trajectory, int], float]:
+        """Return G by trajectory and turn."""
         returns = {}
-        following: dict[tuple, tuple[int, float]] = {}
-        for sample, fork, turn in sorted(rewards, reverse=True):
-            later, value = following.get((sample, fork), (turn, 0.0))
-            earned = statistics.fmean(rewards[sample, fork, turn])
-            value = earned + self.discount ** (later - turn) * value
-            returns[sample, fork, turn] = value
-            following[sample, fork] = turn, value
+        for path, chain in chains(calls).items():
+            value, later = 0.0, 0
+            for turn, earned in sorted(turn_rewards(chain).items(), reverse=True):
+                value = earned + self.discount ** max(later - turn, 0) * value
+                returns[path, turn] = value
+                later = turn
         return returns
 
     def _compare(self, returns: Sequence[float]) -> list[float]:
@@ -96,3 +81,95 @@ class TurnReturns:
         if self.baseline == 'leave_one_out':
             return leave_one_out(returns)
         return [value - max(returns) for value in returns]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AggregatedGrpo(Rule):
+    """GRPO over trajectories whose reward is an aggregate over turns or hops.
+
+    A turn's reward r_t, t < T, is the mean over its calls; a hop is one call. R_i is
+
+        default         sum of r_t               hop_weighted  sum of weights[h] * r_h
+        discount        sum of discount^t * r_t  hop_discount  sum of discount^h * r_h
+        turn_weighted   sum of r_t / T           binary        1 if sum of r_t > 0
+        normalized      (sum - min) / (max - min) of the query's sums
+
+    and every call gets A_i = (R_i - mean_i R) / std_i R.
+
+    Attributes:
+        aggregate: One of these names.
+        discount: Gamma, in [0, 1].
+        weights: Of the hops; the last one holds for all that follow.
+        scale: Divide by the standard deviation; with it, `normalized` is `default`.
+
+    Source: the reward aggregators of https://github.com/pettingllms-ai/PettingLLMs.
+    """
+
+    aggregate: Literal[
+        'default',
+        'hop_weighted',
+        'hop_discount',
+        'turn_weighted',
+        'discount',
+        'binary',
+        'normalized',
+    ] = 'default'
+    discount: float = 0.9
+    weights: tuple[float, ...] = (1.0,)
+    scale: bool = True
+
+    def __post_init__(self):
+        check_types(self)
+        where = 'AggregatedGrpo'
+        require(
+            0 <= self.discount <= 1,
+            f'{where}.discount',
+            self.discount,
+            'use a number in [0, 1].',
+        )
+        require(
+            bool(self.weights),
+            f'{where}.weights',
+            self.weights,
+            'give at least one weight.',
+        )
+
+    def credit(self, query: QueryCalls) -> list[Credit]:
+        """Return credits whose group is the query."""
+        paths = chains(query.calls)
+        rewards = {path: self._aggregate(chain) for path, chain in paths.items()}
+        if self.aggregate == 'normalized' and rewards:
+            low, high = min(rewards.values()), max(rewards.values())
+            width = (high - low) or 1.0
+            rewards = {path: (r - low) / width for path, r in rewards.items()}
+        advantages = by_trajectory(query.calls, rewards, self._compare)
+        names = [query.group.query_key] * len(query.calls)
+        return credited(query.calls, advantages, names)
+
+    def _aggregate(self, chain: Sequence[Call]) -> float:
+        """Return R_i from the calls of a trajectory."""
+        if self.aggregate.startswith('hop'):
+            steps = [call.reward for call in chain]
+        else:
+            steps = [reward for _, reward in sorted(turn_rewards(chain).items())]
+        factors = [1.0] * len(steps)
+        if self.aggregate == 'hop_weighted':
+            last = len(self.weights) - 1
+            factors = [self.weights[min(h, last)] for h in range(len(steps))]
+        elif self.aggregate in ('discount', 'hop_discount'):
+            factors = [self.discount**t for t in range(len(steps))]
+        elif self.aggregate == 'turn_weighted':
+            factors = [1.0 / len(steps)] * len(steps)
+        total = math.fsum(f * r for f, r in zip(factors, steps, strict=True))
+        return float(total > 0) if self.aggregate == 'binary' else total
+
+    def _compare(self, rewards: Sequence[float]) -> list[float]:
+        return standardize(rewards, scale=self.scale)
+
+
+def turn_rewards(chain: Sequence[Call]) -> dict[int, float]:
+    """Return the mean reward of the calls of each turn of a trajectory."""
+    rewards = collections.defaultdict(list)
+    for call in chain:
+        rewards[call.key.turn].append(call.reward)
+    return {turn: statistics.fmean(earned) for turn, earned in rewards.items()}
