@@ -14,12 +14,22 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
+# As Qwen3's: without a thought, the prompt holds an empty one.
+SWITCH_TEMPLATE = (
+    CHAT_TEMPLATE + '{% if enable_thinking is defined and enable_thinking is false %}'
+    "{{ '<think>\n\n</think>\n\n' }}{% endif %}"
+)
+# As of models that always think: the prompt begins the thought.
+OPENING_TEMPLATE = CHAT_TEMPLATE + "{{ '<think>\n' }}"
 
-def byte_tokenizer(folder, *, chat: bool = True) -> str:
+
+def byte_tokenizer(
+    folder, *, chat: bool = True, template: str = CHAT_TEMPLATE, specials=()
+) -> str:
     """Write a tokenizer whose ids are bytes, then `SPECIALS`; return the folder.
 
     With `chat` it has a template in which `<|im_end|>` (258) ends a turn; the end of
-    text is `<|endoftext|>` (256).
+    text is `<|endoftext|>` (256). `specials` are further control tokens.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -29,15 +39,15 @@ def byte_tokenizer(folder, *, chat: bool = True) -> str:
     )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(SPECIALS))
+    tokenizer.add_special_tokens([*SPECIALS, *specials])
     tokenizer.save(str(folder / 'tokenizer.json'))
     config = {
         'tokenizer_class': 'PreTrainedTokenizerFast',
         'eos_token': SPECIALS[0],
-        'additional_special_tokens': list(SPECIALS[1:]),
+        'additional_special_tokens': [*SPECIALS[1:], *specials],
     }
     if chat:
-        config['chat_template'] = CHAT_TEMPLATE
+        config['chat_template'] = template
     (folder / 'tokenizer_config.json').write_text(json.dumps(config))
     return str(folder)
 

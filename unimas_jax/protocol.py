@@ -59,7 +59,8 @@ class Reply:
     Attributes:
         key: Of the request.
         step: Of the request.
-        text: The reply, without the stop token.
+        text: The reply, without the stop token. If the prompt opened a `<think>` block
+            for it, the text begins with that mark, so that it can be read by itself.
         finish_reason: `stop` (a stop token or string) or `length`.
         prompt_tokens: Tokens read.
         response_tokens: Tokens emitted, the stop token included.
@@ -111,12 +112,14 @@ class Demonstration:
         segments: The prompt.
         text: The reply to imitate; the stop token is added.
         prompt_tokens: Limit to which the prompt is cut.
+        thinking: As `Sampling.thinking` of the role.
     """
 
     role: str
     segments: tuple[Segment, ...]
     text: str
     prompt_tokens: int
+    thinking: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 """Experiments, models and mappings: cross-references and ranges."""
 
+import dataclasses
+
 import pytest
 
 from unimas_jax import specs
@@ -153,3 +155,38 @@ def test_a_model_that_cannot_work_is_refused(build, message):
     with pytest.raises(specs.SpecError) as error:
         build()
     assert message in str(error.value)
+
+
+def test_roles_change_sampling_and_prompt_limit_of_single_roles():
+    changes = {
+        'a': {'max_tokens': 2, 'stop': ('\n',), 'thinking': False},
+        'b': {'temperature': 0.0, 'prompt_tokens': 5},
+    }
+    whole = experiment(roles=changes)
+    a, b, c = whole.workflow.roles
+    assert a.sampling == specs.Sampling(max_tokens=2, stop=('\n',), thinking=False)
+    assert (b.sampling.temperature, b.sampling.max_tokens, b.prompt_tokens) == (0, 4, 5)
+    assert (c.sampling, c.prompt_tokens) == (specs.Sampling(max_tokens=4), 8)
+    assert dataclasses.replace(whole, num_steps=2).workflow == whole.workflow
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'d': {'max_tokens': 2}}, "Experiment.roles is 'd': no such role"),
+        ({'a': {'max_token': 2}}, r"roles\['a'\] is 'max_token': no such field"),
+        ({'a': {'format': 2}}, r"roles\['a'\] is 'format': no such field"),
+        ({'a': {'max_tokens': 'x'}}, "Sampling.max_tokens is 'x': it must be int"),
+        ({'a': {'stop': ('',)}}, 'a stop string cannot be empty'),
+    ],
+)
+def test_a_mistake_in_roles_is_named(changes, message):
+    with pytest.raises(specs.SpecError, match=message):
+        experiment(roles=changes)
+
+
+def test_a_text_ends_at_its_first_stop_string():
+    sampling = specs.Sampling(max_tokens=4, stop=('</a>', '\n'))
+    assert sampling.ended('<a>x</a>\nmore') == ('<a>x</a>', True)
+    assert sampling.ended('x\n</a>') == ('x\n', True)
+    assert sampling.ended('x') == ('x', False)

@@ -152,3 +152,26 @@ def test_missing_key_is_named(monkeypatch):
     with served() as server:
         with pytest.raises(SpecError, match="'MADE_KEY'.*not set"):
             ChatEndpoint(spec(server, api_key_variable='MADE_KEY'))
+
+
+def test_the_switch_for_thoughts_is_sent_where_it_is_used():
+    with served() as server:
+        ask(server, request(('user', 'a'), thinking=False))
+    body = server.requests[0][2]
+    assert body['chat_template_kwargs'] == {'enable_thinking': False}
+
+
+@pytest.mark.parametrize('field', ['reasoning', 'reasoning_content'])
+@pytest.mark.parametrize(
+    ('content', 'reason', 'text'),
+    [
+        ('A', 'stop', '<think>hm</think>A'),
+        (None, 'length', '<think>hm'),
+        ('', 'length', '<think>hm'),
+    ],
+)
+def test_a_thought_that_the_server_took_out_is_put_back(field, content, reason, text):
+    message = {'content': content, field: 'hm'}
+    answer = {'choices': [{'message': message, 'finish_reason': reason}]}
+    reply = openai_endpoint.reply_of(answer, request(('user', 'a')))
+    assert (reply.text, reply.finish_reason) == (text, reason)

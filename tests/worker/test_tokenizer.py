@@ -127,3 +127,57 @@ def test_decoding_leaves_control_tokens_out(chat):
 def test_a_folder_without_a_tokenizer_is_a_clear_error(tmp_path):
     with pytest.raises(SpecError, match='holds no tokenizer.json'):
         PromptTokenizer(str(tmp_path))
+
+
+@pytest.fixture(scope='module')
+def switch(tmp_path_factory):
+    """A tokenizer whose template has Qwen3's switch for thoughts."""
+    folder = tmp_path_factory.mktemp('switch')
+    return PromptTokenizer(fakes.byte_tokenizer(folder, template=fakes.SWITCH_TEMPLATE))
+
+
+@pytest.fixture(scope='module')
+def opening(tmp_path_factory):
+    """A tokenizer whose template begins the thought."""
+    folder = tmp_path_factory.mktemp('opening')
+    return PromptTokenizer(
+        fakes.byte_tokenizer(folder, template=fakes.OPENING_TEMPLATE)
+    )
+
+
+def test_a_role_without_thoughts_reads_an_empty_one(switch):
+    asked = [section('A')]
+    plain = '[start]user\nA[end]\n[start]assistant\n'
+    for thinking in (None, True):
+        prompt = switch.prompt(asked, limit=99, thinking=thinking)
+        assert shown(prompt.ids) == plain
+    prompt = switch.prompt(asked, limit=99, thinking=False)
+    assert shown(prompt.ids) == plain + '<think>\n\n</think>\n\n'
+
+
+def test_a_suffix_keeps_the_role_from_thinking_too(switch):
+    ended = np.asarray([65, END])
+    suffix = switch.suffix([section('42')], after=ended, limit=99, thinking=False)
+    assert shown(suffix.ids).endswith('[start]assistant\n<think>\n\n</think>\n\n')
+
+
+@pytest.mark.parametrize('name', ['chat', 'plain', 'opening'])
+def test_a_template_without_the_switch_refuses_it(name, request):
+    tokenizer = request.getfixturevalue(name)
+    with pytest.raises(SpecError, match='thinking is False: .* has no enable_thinking'):
+        tokenizer.prompt([section('A')], limit=99, thinking=False)
+
+
+def test_a_thought_that_the_prompt_opened_is_known(chat, plain, switch, opening):
+    assert opening.opened() == '<think>'
+    for other in (chat, plain, switch):
+        assert other.opened() == ''
+    assert switch.opened(False) == switch.opened(True) == ''
+
+
+def test_marks_of_thoughts_survive_decoding_as_control_tokens(tmp_path):
+    folder = fakes.byte_tokenizer(tmp_path, specials=('<think>', '</think>'))
+    tokenizer = PromptTokenizer(folder)
+    ids = [START, 259, ord('h'), ord('m'), 260, ord('A'), END]
+    assert tokenizer.decode(ids) == '<think>hm</think>A'
+    assert tokenizer.decode([]) == ''

@@ -276,3 +276,49 @@ def test_gold_that_could_change_is_refused():
     query = Query(id='7', dataset='d', fields={'question': object()}, gold='')
     with pytest.raises(WorkflowError, match="query '7': TypeError: .* hold a object"):
         flows.trace_of(tool_flow(), '', query=query)
+
+
+class Raw:
+    """A user's own format, which knows nothing of thoughts."""
+
+    def parse(self, text):
+        return text.strip()
+
+
+def thinking_flow():
+    roles = (flows.role('first', output=Raw()), flows.role('second'))
+    first = flows.role_node(
+        'first', writes=('note',), update=lambda state, value: {'note': value}
+    )
+    second = flows.role_node(
+        'second', reads=('note',), view=lambda state: {'question': state['note']}
+    )
+    return flows.workflow(first, second, roles=roles)
+
+
+def test_a_thought_stays_in_the_trace_and_no_other_role_sees_it():
+    seen = []
+
+    async def ask(key, role, segments, continues):
+        seen.append(''.join(segment.text for segment in segments))
+        text = '<think>secret</think>plan' if role.name == 'first' else '<a>x</a>'
+        return protocol.Reply(key=key, step=0, text=text)
+
+    trace = flows.trace_of(thinking_flow(), '', ask=ask)
+    first = trace.invocations[0]
+    assert first.text == '<think>secret</think>plan'
+    assert first.value == trace.leaves[0].state['note'] == 'plan'
+    assert seen == ['Who?', 'plan']
+
+
+@pytest.mark.parametrize(
+    ('reason', 'status'), [('length', 'truncated'), ('stop', 'illegal')]
+)
+def test_a_thought_without_end_is_no_answer(reason, status):
+    async def ask(key, role, segments, continues):
+        return protocol.Reply(
+            key=key, step=0, text='<think>so the plan', finish_reason=reason
+        )
+
+    (call,) = flows.trace_of(thinking_flow(), '', ask=ask).invocations
+    assert (call.status, call.error) == (status, '<think> does not end')

@@ -42,7 +42,7 @@ class Experiment:
     """A complete multi-agent workflow, its models, rewards and data.
 
     Attributes:
-        workflow: What runs for each sample of a query.
+        workflow: What runs for each sample of a query; `roles` is applied to it.
         data: Object with `load(split, data_dir)` that returns a random-access sequence
             of `Query`, for the splits `train`, `dev` and `test`.
         tools: Tool objects by the name that the workflow uses.
@@ -52,6 +52,8 @@ class Experiment:
         model: The base specification, from which each model is made.
         models: Specifications by model name. The configuration fills them in from
             `model` and the overrides of `<name>/ModelSpec`.
+        roles: For some roles, what differs from the workflow's own settings: fields of
+            `Sampling`, or `prompt_tokens`.
         frozen: Roles that a model plays without being trained on.
         endpoints: Roles played by an endpoint instead of a model.
         sft: Supervised warm start, run by `unimas sft` and before training from
@@ -77,6 +79,7 @@ class Experiment:
     tools: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sharing: Any = 'full'
     models: Mapping[str, ModelSpec] = dataclasses.field(default_factory=dict)
+    roles: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     frozen: tuple[str, ...] = ()
     endpoints: Mapping[str, EndpointSpec] = dataclasses.field(default_factory=dict)
     sft: SftSpec | None = None
@@ -102,6 +105,7 @@ class Experiment:
             require(value >= 1, f'Experiment.{name}', value, 'use 1 or more.')
         roles = [role.name for role in self.workflow.roles]
         for where, names in (
+            ('roles', self.roles),
             ('frozen', self.frozen),
             ('endpoints', self.endpoints),
             ('reward.parts', self.reward.parts),
@@ -113,6 +117,8 @@ class Experiment:
                     name,
                     f'no such role; the workflow has {roles}.',
                 )
+        # Applied here, and again without effect to copies of this experiment.
+        object.__setattr__(self, 'workflow', self._workflow_with_roles())
         groups = self.groups
         for name in self.models:
             require(
@@ -134,6 +140,12 @@ class Experiment:
         """Model name to the roles it plays."""
         roles = [r.name for r in self.workflow.roles if r.name not in self.endpoints]
         return groups_of(self.sharing, roles)
+
+    def _workflow_with_roles(self) -> WorkflowSpec:
+        roles = [
+            role.changed(self.roles.get(role.name, {})) for role in self.workflow.roles
+        ]
+        return dataclasses.replace(self.workflow, roles=tuple(roles))
 
     @property
     def mapping(self) -> RoleMapping:

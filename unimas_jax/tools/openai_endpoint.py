@@ -153,15 +153,22 @@ def messages_of(segments: Sequence[Segment]) -> Messages:
 
 
 def body_of(model: str, messages: Messages, sampling: Sampling) -> dict[str, Any]:
-    """Return a request's body; `top_k`, an extension, only where it is used."""
-    body = {
+    """Return a request's body.
+
+    `top_k` and the switch for thoughts are extensions, sent only where they are used.
+    """
+    body: dict[str, Any] = {
         'model': model,
         'messages': messages,
         'max_tokens': sampling.max_tokens,
         'temperature': sampling.temperature,
         'top_p': sampling.top_p,
     }
-    return body | ({'top_k': sampling.top_k} if sampling.top_k else {})
+    if sampling.top_k:
+        body['top_k'] = sampling.top_k
+    if sampling.thinking is not None:
+        body['chat_template_kwargs'] = {'enable_thinking': sampling.thinking}
+    return body
 
 
 def reply_of(answer: Any, request: Request) -> Reply:
@@ -172,7 +179,7 @@ def reply_of(answer: Any, request: Request) -> Reply:
     """
     try:
         choice = answer['choices'][0]
-        text, reason = choice['message']['content'], choice.get('finish_reason')
+        text, reason = _text(choice['message']), choice.get('finish_reason')
         usage = answer.get('usage') or {}
         prompt_tokens = int(usage.get('prompt_tokens', 0))
         response_tokens = int(usage.get('completion_tokens', 0))
@@ -182,12 +189,24 @@ def reply_of(answer: Any, request: Request) -> Reply:
         ) from error
     if not isinstance(text, str) or reason not in _FINISHED:
         raise ServiceFailure(f'endpoint: no text, finish_reason is {reason!r}')
-    ends = [text.find(s) + len(s) for s in request.sampling.stop if s in text]
+    text, is_ended = request.sampling.ended(text)
     return Reply(
         key=request.key,
         step=request.step,
-        text=text[: min(ends)] if ends else text,
-        finish_reason='stop' if ends else _FINISHED[reason],
+        text=text,
+        finish_reason='stop' if is_ended else _FINISHED[reason],
         prompt_tokens=prompt_tokens,
         response_tokens=response_tokens,
     )
+
+
+def _text(message: Mapping[str, Any]) -> Any:
+    """Return what a message says, with the thought that a server took out of it.
+
+    A reply cut within its thought has no content; its thought does not end.
+    """
+    said = message['content']
+    thought = message.get('reasoning') or message.get('reasoning_content')
+    if not isinstance(thought, str) or not thought:
+        return said
+    return f'<think>{thought}</think>{said}' if said else f'<think>{thought}'

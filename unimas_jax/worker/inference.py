@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from unimas_jax.protocol import Reply, Request
-from unimas_jax.worker import launches, scheduler
-from unimas_jax.worker.buffer import Buffer, Rollout
+from unimas_jax.worker import exchange, launches, scheduler
+from unimas_jax.worker.buffer import Buffer
 from unimas_jax.worker.cache import Geometry
 from unimas_jax.worker.commands import Argument
 from unimas_jax.worker.executor import Outputs, fetch
@@ -37,11 +37,8 @@ class Pending:
 
     Attributes:
         request: What was asked.
-        prompt: [P] int32, all that the model reads.
+        reading: What the model reads.
         settings: Of its row.
-        cuts: What was cut from the prompt.
-        earlier: The stored rollout that the request continues.
-        suffix: [U] int32, what was put between the earlier reply and this one.
         tokens: The reply so far.
         log_probs: Of its tokens.
         log_kept: Of its tokens.
@@ -50,11 +47,8 @@ class Pending:
     """
 
     request: Request
-    prompt: np.ndarray
+    reading: exchange.Reading
     settings: RowSettings
-    cuts: tuple[tuple[str, int], ...]
-    earlier: Rollout | None
-    suffix: np.ndarray
     tokens: list[int] = dataclasses.field(default_factory=list)
     log_probs: list[float] = dataclasses.field(default_factory=list)
     log_kept: list[float] = dataclasses.field(default_factory=list)
@@ -197,32 +191,35 @@ class Engine:
                 earlier = self._buffer.take_over(request.continues, request.key)
             if earlier is None:
                 return None, f'continues {tuple(request.continues)}: not stored.'
-        stored = 0 if earlier is None else earlier.num_tokens
-        max_tokens = request.sampling.max_tokens
-        room = self._sizes.context_tokens - max_tokens - stored
-        if room < 1:
-            return None, (
-                f'a reply of {max_tokens} tokens after {stored} does not fit into '
-                f'context_tokens = {self._sizes.context_tokens}.'
-            )
         try:
-            limit = min(request.prompt_tokens, room)
-            return self._tokenize(request, earlier, limit), ''
+            reading = exchange.read(
+                request,
+                earlier,
+                self._tokenizer,
+                context_tokens=self._sizes.context_tokens,
+            )
         except PromptUnfit as error:
             return None, f'role {request.role}: {error}'
+        settings = RowSettings(
+            sampling=request.sampling,
+            limit=request.sampling.max_tokens,
+            stop_ids=self._tokenizer.stop_ids,
+            words=launches.key_words(request.step, request.key),
+        )
+        return Pending(request=request, reading=reading, settings=settings), ''
 
     def _enqueue(self, pending: Pending) -> str:
         """Queue a request; return why it is refused instead, if it is."""
         request, limit = pending.request, pending.settings.limit
         if request.purpose == 'train':
-            stored = 0 if pending.earlier is None else pending.earlier.num_tokens
-            new_tokens = len(pending.prompt) - stored + limit
+            reading = pending.reading
+            new_tokens = len(reading.ids) - reading.num_stored + limit
             if not self._buffer.reserve(request.key, new_tokens):
                 return 'the buffer of rollouts is full.'
         ticket = Ticket(
             id=self._next_id,
             query=(request.step, request.key.query),
-            prompt=pending.prompt,
+            prompt=pending.reading.ids,
             limit=limit,
             adapter=request.adapter,
         )
@@ -230,31 +227,6 @@ class Engine:
         self._pending[ticket.id] = pending
         self._new.append(ticket)
         return ''
-
-    def _tokenize(
-        self, request: Request, earlier: Rollout | None, limit: int
-    ) -> Pending:
-        if earlier is None:
-            prompt = self._tokenizer.prompt(request.segments, limit=limit)
-            ids, suffix = prompt.ids, prompt.ids[:0]
-        else:
-            said = earlier.response_ids
-            prompt = self._tokenizer.suffix(request.segments, after=said, limit=limit)
-            ids = np.concatenate([earlier.prompt_ids, said, prompt.ids])
-            suffix = prompt.ids
-        return Pending(
-            request=request,
-            prompt=ids,
-            settings=RowSettings(
-                sampling=request.sampling,
-                limit=request.sampling.max_tokens,
-                stop_ids=self._tokenizer.stop_ids,
-                words=launches.key_words(request.step, request.key),
-            ),
-            cuts=prompt.cuts,
-            earlier=earlier,
-            suffix=suffix,
-        )
 
     def _loop(self) -> None:
         try:
@@ -379,62 +351,23 @@ class Engine:
 
     def _finish(self, pending: Pending) -> Reply:
         """Store the rollout and make the reply."""
-        request, tokens = pending.request, pending.tokens
-        self._store(pending)
-        text = tokens[:-1] if tokens[-1] in pending.settings.stop_ids else tokens
-        self.counts['prompt_tokens'] += len(pending.prompt)
-        self.counts['cached_tokens'] += pending.cached
-        self.counts['response_tokens'] += len(tokens)
-        return Reply(
-            key=request.key,
-            step=request.step,
-            text=self._tokenizer.decode(text),
-            finish_reason='stop' if pending.finish_reason == 'stop' else 'length',
-            prompt_tokens=len(pending.prompt),
-            response_tokens=len(tokens),
-            cached_tokens=pending.cached,
-            mean_log_prob=float(np.mean(pending.log_probs)),
-            policy_version=self.policy_version,
-            cuts=pending.cuts,
-        )
-
-    def _store(self, pending: Pending) -> None:
-        request, earlier = pending.request, pending.earlier
-        ids = np.asarray(pending.tokens, np.int32)
+        request, reading = pending.request, pending.reading
         floats = lambda values: np.asarray(values, np.float32)
-        parts = [ids, floats(np.ones(len(ids))), floats(pending.log_probs)]
-        parts.append(floats(pending.log_kept))
-        prompt = pending.prompt
-        if earlier is not None:
-            blank = np.zeros(len(pending.suffix), np.float32)
-            between = [pending.suffix, blank, blank, blank]
-            before = [
-                earlier.response_ids,
-                earlier.response_mask,
-                earlier.log_probs,
-                earlier.log_kept,
-            ]
-            parts = [
-                np.concatenate(pieces)
-                for pieces in zip(before, between, parts, strict=True)
-            ]
-            prompt = earlier.prompt_ids
-        temperature = request.sampling.temperature
-        rollout = Rollout(
-            key=request.key,
-            step=request.step,
-            role=request.role,
-            prompt_ids=prompt,
-            response_ids=parts[0],
-            response_mask=parts[1],
-            log_probs=parts[2],
-            log_kept=parts[3],
-            temperature=temperature if temperature > 0 else 1.0,
-            policy_version=self.policy_version,
-            adapter=request.adapter,
+        saying = exchange.Saying(
+            ids=np.asarray(pending.tokens, np.int32),
+            log_probs=floats(pending.log_probs),
+            log_kept=floats(pending.log_kept),
             finish_reason='stop' if pending.finish_reason == 'stop' else 'length',
+            policy_version=self.policy_version,
         )
+        rollout = exchange.rollout_of(request, reading, saying)
         self._buffer.put(rollout, is_trained=request.purpose == 'train')
+        self.counts['prompt_tokens'] += len(reading.ids)
+        self.counts['cached_tokens'] += pending.cached
+        self.counts['response_tokens'] += len(saying.ids)
+        return exchange.reply_of(
+            request, reading, saying, self._tokenizer, cached_tokens=pending.cached
+        )
 
 
 COUNTS: tuple[str, ...] = (

@@ -4,6 +4,9 @@ The model's chat template is rendered once for each pattern of speakers, around
 placeholders. Its literal parts are tokenized with control tokens; section texts are
 tokenized by themselves and without them, so that no text can forge a control token,
 equal sections have equal ids, and a section can be cut to the token.
+
+Thoughts stay in the ids of a reply and in its text, whatever the tokenizer calls their
+marks; who reads the text leaves them out (`workflows.parsing.without_thought`).
 """
 
 import dataclasses
@@ -25,6 +28,12 @@ CACHED_TEXTS = 4096
 
 _MARK = 'unimasplaceholder{}x'
 """Stands for a message's content while a template is rendered."""
+
+THOUGHT_BEGIN, THOUGHT_END = '<think>', '</think>'
+"""What stands around a thought."""
+
+_THINKING = 'enable_thinking'
+"""The template's variable that asks for a thought, in the families that have one."""
 
 
 class PromptUnfit(ValueError):
@@ -74,8 +83,14 @@ class PromptTokenizer:
             each.no_truncation()
             each.no_padding()
         self._control_ids = frozenset(self._tokenizer.all_special_ids)
+        marks = {
+            self._literal.token_to_id(mark): mark
+            for mark in (THOUGHT_BEGIN, THOUGHT_END)
+        }
+        self._hidden_marks = {i: marks[i] for i in self._control_ids & marks.keys()}
         self._encode_text = functools.lru_cache(CACHED_TEXTS)(self._encode_uncached)
         self._frame = functools.lru_cache(None)(self._frame_uncached)
+        self._opened = functools.lru_cache(None)(self._opened_uncached)
         self._turn_end = self._turn_end_ids()
         self.stop_ids = self._find_stop_ids(weights_folder or folder)
         """[E] ids that end a reply, the usual one first."""
@@ -85,20 +100,34 @@ class PromptTokenizer:
         """One more than the largest id."""
         return max(self._tokenizer.get_vocab().values()) + 1
 
-    def prompt(self, segments: Sequence[Segment], *, limit: int) -> Prompt:
+    def prompt(
+        self,
+        segments: Sequence[Segment],
+        *,
+        limit: int,
+        thinking: bool | None = None,
+    ) -> Prompt:
         """Tokenize a prompt, up to where the reply begins.
 
         Args:
             segments: Its sections, in order.
             limit: Tokens to which the prompt is cut, at least 1.
+            thinking: See `Sampling.thinking`.
 
         Raises:
             PromptUnfit: It is empty, or the sections that may not be cut are too long.
+            SpecError: The template has no switch for thoughts, and one is asked for.
         """
-        return self._fit(segments, self._frame(_speakers(segments)), limit)
+        frame = self._frame(_speakers(segments), thinking)
+        return self._fit(segments, frame, limit)
 
     def suffix(
-        self, segments: Sequence[Segment], *, after: np.ndarray, limit: int
+        self,
+        segments: Sequence[Segment],
+        *,
+        after: np.ndarray,
+        limit: int,
+        thinking: bool | None = None,
     ) -> Prompt:
         """Tokenize what follows a stored reply, up to where the next reply begins.
 
@@ -106,13 +135,14 @@ class PromptTokenizer:
             segments: Sections of the messages that follow.
             after: The stored reply. Its turn is ended unless its last token did.
             limit: Tokens to which the suffix is cut, at least 1.
+            thinking: See `Sampling.thinking`.
 
         Raises:
             PromptUnfit: It is empty, or the sections that may not be cut are too long.
+            SpecError: The template has no switch for thoughts, and one is asked for.
         """
-        if not self._has_template:
-            return self._fit(segments, [[] for _ in range(len(segments) + 1)], limit)
-        frame = list(self._frame(('user', 'assistant', *_speakers(segments)))[2:])
+        speakers = ('user', 'assistant', *_speakers(segments))
+        frame = list(self._frame(speakers, thinking)[2:])
         end = self._turn_end
         is_ended = bool(end) and len(after) > 0 and int(after[-1]) in self.stop_ids
         if is_ended and frame[0][: len(end)] == end:
@@ -124,8 +154,20 @@ class PromptTokenizer:
         return np.asarray([*self._encode_text(text), self.stop_ids[0]], np.int32)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, control tokens left out."""
-        return self._plain.decode(list(ids), skip_special_tokens=True)
+        """Return the text of ids; control tokens but the marks of thoughts left out."""
+        texts, start = [], 0
+        for index, token in enumerate(ids):
+            if token in self._hidden_marks:
+                texts += [self._decode(ids[start:index]), self._hidden_marks[token]]
+                start = index + 1
+        return ''.join([*texts, self._decode(ids[start:])])
+
+    def opened(self, thinking: bool | None = None) -> str:
+        """Return the mark of a thought that the prompt has opened for the reply.
+
+        Such a reply holds the end of the thought only, or, cut short, no mark at all.
+        """
+        return self._opened(thinking)
 
     @property
     def _has_template(self) -> bool:
@@ -166,11 +208,27 @@ class PromptTokenizer:
             cuts=tuple((segments[i].name, cuts[i]) for i in sorted(cuts)),
         )
 
-    def _frame_uncached(self, speakers: tuple[str, ...]) -> list[list[int]]:
+    def _opened_uncached(self, thinking: bool | None) -> str:
+        if not self._has_template:
+            return ''
+        rendered = self._render([{'role': 'user', 'content': 'x'}], thinking)
+        return THOUGHT_BEGIN if rendered.rstrip().endswith(THOUGHT_BEGIN) else ''
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._plain.decode(list(ids), skip_special_tokens=True)
+
+    def _frame_uncached(
+        self, speakers: tuple[str, ...], thinking: bool | None = None
+    ) -> list[list[int]]:
         """Ids before, between and after the sections of these speakers.
 
         Neighbours with one speaker share a message, with nothing between them.
         """
+        if thinking is not None and _THINKING not in str(self._tokenizer.chat_template):
+            raise SpecError(
+                f'Sampling.thinking is {thinking!r}: the chat template of '
+                f'{self._tokenizer.name_or_path!r} has no {_THINKING}; use None.'
+            )
         if not self._has_template:
             return [self._begin_ids(), *([] for _ in speakers)]
         messages: list[dict[str, str]] = []
@@ -180,7 +238,7 @@ class PromptTokenizer:
                 messages[-1]['content'] += mark
             else:
                 messages.append({'role': speaker, 'content': mark})
-        rest = self._render(messages)
+        rest = self._render(messages, thinking)
         frame = []
         for index in range(len(speakers)):
             literal, found, rest = rest.partition(_MARK.format(index))
@@ -193,9 +251,10 @@ class PromptTokenizer:
             frame.append(self._encode_literal(literal))
         return [*frame, self._encode_literal(rest)]
 
-    def _render(self, messages: list[dict[str, str]]) -> str:
+    def _render(self, messages: list[dict[str, str]], thinking: bool | None) -> str:
+        switch = {} if thinking is None else {_THINKING: thinking}
         return self._tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
+            messages, tokenize=False, add_generation_prompt=True, **switch
         )
 
     def _encode_literal(self, text: str) -> list[int]:

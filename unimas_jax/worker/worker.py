@@ -20,7 +20,7 @@ from unimas_jax.models.sharding import Device
 from unimas_jax.protocol import Demonstration, Reply, Report, Request, Score
 from unimas_jax.specs import ModelSpec, SftSpec, require
 from unimas_jax.trace import Credit, Key
-from unimas_jax.worker import cache
+from unimas_jax.worker import cache, exchange
 from unimas_jax.worker.buffer import Buffer, Rollout
 from unimas_jax.worker.commands import Command
 from unimas_jax.worker.host import Host
@@ -293,7 +293,7 @@ class Worker:
         if not rollouts:
             return []
         self._score_metrics[name] = self._learners[name].score(rollouts, step)
-        return [score_of(rollout) for rollout in rollouts]
+        return [exchange.score_of(rollout) for rollout in rollouts]
 
     def _update(self, name: str, step: int) -> dict[str, float]:
         metrics = self._engine_metrics(name) | self._score_metrics.pop(name, {})
@@ -368,21 +368,6 @@ class Worker:
             f'system/{name}/compilations': float(self._host.num_compilations),
             f'system/{name}/response_tokens': float(counts['response_tokens']),
         }
-
-
-def score_of(rollout: Rollout) -> Score:
-    """Return the sums of a scored rollout."""
-    spoken = rollout.response_mask > 0
-    total = lambda values: float(np.sum(values[spoken], dtype=np.float64))
-    first = int(np.argmax(spoken))
-    reference = rollout.reference_log_prob
-    return Score(
-        key=rollout.key,
-        tokens=int(np.sum(spoken)),
-        value=None if rollout.values is None else float(rollout.values[first]),
-        old_log_prob=total(rollout.old_log_prob),
-        reference_log_prob=None if reference is None else total(reference),
-    )
 
 
 def _merged(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -99,6 +99,7 @@ class TeacherDemonstrations:
                 segments=segments,
                 text=text,
                 prompt_tokens=role.prompt_tokens,
+                thinking=role.sampling.thinking,
             )
             return Reply(key=key, step=0, text=text)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from unimas_jax import protocol, specs
 from unimas_jax.trace import Invocation, Key, Query, State, freeze
-from unimas_jax.workflows import prompts
+from unimas_jax.workflows import parsing, prompts
 from unimas_jax.workflows.frame import Frame, WorkflowError, naming
 from unimas_jax.workflows.parsing import FormatError
 from unimas_jax.workflows.tool_formats import ToolCall
@@ -345,7 +345,12 @@ class Calls:
 
 
 def _read(role: specs.RoleSpec, text: str, *, may_call: bool) -> Any:
-    """Return the value of a reply, or the `ToolCall` that it makes."""
+    """Return the value of a reply, or the `ToolCall` that it makes.
+
+    A thought is for nobody but the role itself: no format, not even a user's own, and
+    hence no other role gets to see it.
+    """
+    text = parsing.without_thought(text)
     wish = role.format.tool_call(text) if may_call else None
     if wish is None:
         return freeze(role.format.parse(text))
