@@ -196,6 +196,8 @@ class Leaf:
         turns: Turns begun.
         turn_writes: For each turn, the fields that it changed and their values at its
             end; joins included, `after` left out.
+        kept: False where another fork went on instead (`specs.Keep`): such a leaf
+            counts for the calls of its own fork alone.
     """
 
     fork: tuple[int, ...]
@@ -204,6 +206,7 @@ class Leaf:
     error: str = ''
     turns: int = 1
     turn_writes: tuple[Mapping[str, Any], ...] = ()
+    kept: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -236,8 +239,12 @@ class Trace:
                 yield invocation
 
     def leaves_under(self, fork: tuple[int, ...]) -> tuple[Leaf, ...]:
-        """Return the leaves that an invocation at `fork` led to."""
-        return tuple(x for x in self.leaves if x.fork[: len(fork)] == fork)
+        """Return the leaves that an invocation at `fork` led to.
+
+        Those that were not kept are among them only where none was.
+        """
+        below = tuple(x for x in self.leaves if x.fork[: len(fork)] == fork)
+        return tuple(x for x in below if x.kept) or below
 
     def value_after(
         self, field: str, fork: tuple[int, ...], turn: int | None = None

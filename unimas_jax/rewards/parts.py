@@ -72,7 +72,7 @@ def part_names(parts: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def surviving_leaves(trace: Trace, fork: tuple[int, ...] = ()) -> tuple[Leaf, ...]:
-    """Return the leaves under a fork path that infrastructure did not fail."""
+    """Return the leaves that an invocation led to, but for those that failed."""
     return tuple(x for x in trace.leaves_under(fork) if x.status != 'failed')
 
 

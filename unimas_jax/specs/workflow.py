@@ -19,6 +19,27 @@ RESERVED_FIELDS = ('turn', 'last_turn', 'item_index', 'gold')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Keep:
+    """Which of the paths that fork at a node goes on; the others end where they are.
+
+    Paths that do not get as far as the comparison are out of it. If none does, the
+    first stands for all.
+
+    Attributes:
+        by: `(state) -> number`, as little informed as an edge; the highest goes on, and
+            the first among equals.
+        after: Node after whose run the paths are compared, such as a tool that tests
+            each reply; empty compares the replies themselves.
+    """
+
+    by: Callable[[Mapping[str, Any]], float]
+    after: str = ''
+
+    def __post_init__(self):
+        check_types(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RoleNode:
     """A role speaks once (or, with tools, until it has answered).
 
@@ -34,6 +55,7 @@ class RoleNode:
         view: `(state) -> variables` for the prompt's templates; None offers the
             fields that the node reads.
         samples: Replies sampled here; above 1 the workflow forks (tree sampling).
+        keep: Which of the forks goes on; None lets all go on.
     """
 
     name: str
@@ -44,6 +66,7 @@ class RoleNode:
     invalid: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
     view: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     samples: int = 1
+    keep: Keep | None = None
 
     def __post_init__(self):
         check_types(self)
@@ -53,6 +76,12 @@ class RoleNode:
             f'RoleNode({self.name!r}).samples',
             self.samples,
             'use 1 or more.',
+        )
+        require(
+            self.keep is None or self.samples > 1,
+            f'RoleNode({self.name!r}).keep',
+            self.keep,
+            'there is a choice only among several samples; set samples above 1.',
         )
 
 
@@ -346,6 +375,13 @@ def _check_graphs(where: str, graph: Graph | None, after: Graph | None) -> None:
             f'RoleNode({node.name!r}).samples',
             getattr(node, 'samples', 1),
             'only a node of the main graph may fork, none inside Map, Parallel, after.',
+        )
+        keep = getattr(node, 'keep', None)
+        require(
+            keep is None or not keep.after or keep.after in top,
+            f'RoleNode({node.name!r}).keep.after',
+            keep and keep.after,
+            f'use a node of the main graph: {sorted(top)}.',
         )
     nested = [g for node in nodes for g in graphs_in(node)]
     nested += [] if after is None else [after]

@@ -118,11 +118,25 @@ def _graph(graph: Graph) -> Iterator[str]:
                         'edge before it always holds.'
                     )
                 sure = sure or edge.when is None
+    yield from _comparisons(graph)
     for loop in _loops(graph):
         yield (
             f'nodes {list(loop)} form a loop without a bound: mark the edge that leads '
             'back with next_turn=True.'
         )
+
+
+def _comparisons(graph: Graph) -> Iterator[str]:
+    """Yield forks whose comparison lies where they never come."""
+    targets = _targets(graph)
+    for node in graph.nodes:
+        keep = getattr(node, 'keep', None)
+        if keep is not None and keep.after not in ('', node.name):
+            if keep.after not in _after(targets, node.name):
+                yield (
+                    f'node {node.name!r}: no edge leads to {keep.after!r}, after which '
+                    'its forks are to be compared.'
+                )
 
 
 def _overlaps(node: object) -> Iterator[str]:
@@ -138,10 +152,7 @@ def _overlaps(node: object) -> Iterator[str]:
 
 def _loops(graph: Graph) -> list[tuple[str, ...]]:
     """Return the nodes of each loop that edges without `next_turn` close."""
-    targets: dict[str, list[str]] = {node.name: [] for node in graph.nodes}
-    for edge in graph.edges:
-        if not edge.next_turn:
-            targets[edge.source].append(edge.target)
+    targets = _targets(graph)
     after = {name: _after(targets, name) for name in targets}
     return sorted(
         {
@@ -150,6 +161,15 @@ def _loops(graph: Graph) -> list[tuple[str, ...]]:
             if name in after[name]
         }
     )
+
+
+def _targets(graph: Graph) -> dict[str, list[str]]:
+    """Return where the edges of each node lead within a turn."""
+    targets: dict[str, list[str]] = {node.name: [] for node in graph.nodes}
+    for edge in graph.edges:
+        if not edge.next_turn:
+            targets[edge.source].append(edge.target)
+    return targets
 
 
 def _after(targets: Mapping[str, Sequence[str]], name: str) -> list[str]:

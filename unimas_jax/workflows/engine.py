@@ -18,12 +18,23 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from unimas_jax import protocol
-from unimas_jax.specs import Graph, Map, Parallel, RoleNode, ToolNode, WorkflowSpec
+from unimas_jax.specs import (
+    Graph,
+    Keep,
+    Map,
+    Parallel,
+    RoleNode,
+    ToolNode,
+    WorkflowSpec,
+)
 from unimas_jax.trace import Leaf, Query, State, Trace
 from unimas_jax.workflows import program
 from unimas_jax.workflows.formats import FormatError
 from unimas_jax.workflows.frame import Frame, WorkflowError, first_frame, naming
 from unimas_jax.workflows.invoking import Ask, Calls
+
+_End = tuple[Frame, bool]
+"""Where a path stands, and whether it waits there to be compared with its forks."""
 
 
 async def run(
@@ -103,6 +114,7 @@ async def _leaf(workflow: WorkflowSpec, calls: Calls, query: Query, end: Frame) 
             end = dataclasses.replace(end, status=reached.status, error=reached.error)
     fields = (name for name in end.state if name != 'gold')
     return Leaf(
+        kept=end.kept,
         fork=end.fork,
         state=end.state.only(fields),
         status='finished' if end.status == 'running' else end.status,
@@ -120,26 +132,69 @@ class _Walker:
         self._calls = calls
 
     async def walk(self, graph: Graph, name: str, frame: Frame) -> list[Frame]:
-        """Return where the paths from node `name` end; several if the path forks."""
+        """Return where the paths from node `name` end, in the order of forks."""
+        ends = await self._walk(graph, name, frame, until=())
+        return sorted((end for end, _ in ends), key=lambda end: end.fork)
+
+    async def _walk(
+        self, graph: Graph, name: str, frame: Frame, *, until: tuple[str, ...]
+    ) -> list[_End]:
+        """Follow paths to their ends, or to the comparison that is due next.
+
+        Args:
+            graph: The graph.
+            name: The node to run first.
+            frame: Where the path stands.
+            until: Nodes after which the forks around this path are compared, the
+                outermost first.
+        """
         nodes = {node.name: node for node in graph.nodes}
+        out: list[_End] = []
         while True:
             node = nodes[name]
             if isinstance(node, RoleNode) and node.samples > 1:
                 forks = (
-                    self._fork(graph, node, frame.inside(i, fork=(*frame.fork, i)))
+                    self._fork(
+                        graph, node, frame.inside(i, fork=(*frame.fork, i)), until
+                    )
                     for i in range(node.samples)
                 )
-                return [end for ends in await _gather(forks) for end in ends]
-            frame = await self._run(node, frame)
+                ends = [end for ends in await _gather(forks) for end in ends]
+                if node.keep is None:
+                    return out + ends
+                with naming(f'node {node.name!r}, keep'):
+                    frame, is_due, pruned = _best(ends, node.keep)
+                out += pruned
+                if not is_due:
+                    return [*out, (frame, False)]
+                name = node.keep.after or name
+            else:
+                frame = await self._run(node, frame)
+            if until and name == until[-1] and frame.status == 'running':
+                return [*out, (frame, True)]
+            if name in until:
+                raise WorkflowError(
+                    f'node {name!r} is reached before the forks after {until[-1]!r} '
+                    'are compared: compare inner forks first.'
+                )
             following = self._next(graph, name, frame)
             if following is None:
-                return [frame]
+                return [*out, (frame, False)]
             name, frame = following
 
-    async def _fork(self, graph: Graph, node: RoleNode, frame: Frame) -> list[Frame]:
+    async def _fork(
+        self, graph: Graph, node: RoleNode, frame: Frame, until: tuple[str, ...]
+    ) -> list[_End]:
+        """Follow one of the replies that are sampled at a node."""
+        if node.keep is not None:
+            until = (*until, node.keep.after or node.name)
         frame = await self._role(node, frame)
+        if until and node.name == until[-1] and frame.status == 'running':
+            return [(frame, True)]
         following = self._next(graph, node.name, frame)
-        return [frame] if following is None else await self.walk(graph, *following)
+        if following is None:
+            return [(frame, False)]
+        return await self._walk(graph, *following, until=until)
 
     def _next(self, graph: Graph, name: str, frame: Frame) -> tuple[str, Frame] | None:
         """Return the next node and the frame that enters it; None at the end."""
@@ -294,6 +349,19 @@ class _Walker:
             for graph, start in zip(graphs, starts, strict=True)
         )
         return [end for (end,) in await _gather(walks)]
+
+
+def _best(ends: Sequence[_End], keep: Keep) -> tuple[Frame, bool, list[_End]]:
+    """Return the end that goes on, whether it was compared, and the others."""
+    order = range(len(ends))
+    due = [i for i in order if ends[i][1]]
+    sound = (i for i in order if ends[i][0].status != 'failed')
+    first = next(sound, 0)
+    best = max(due, key=lambda i: keep.by(ends[i][0].full_view()), default=first)
+    others = [
+        (dataclasses.replace(ends[i][0], kept=False), False) for i in order if i != best
+    ]
+    return ends[best][0], bool(due), others
 
 
 def _stopped(frame: Frame, ends: Sequence[Frame]) -> Frame | None:

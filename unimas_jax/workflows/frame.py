@@ -63,6 +63,7 @@ class Frame:
         item_index: Position in the innermost `Map`, or `NO_ITEM`.
         turn_start: The state at the start of the turn.
         turn_writes: What each finished turn changed.
+        kept: Whether no other fork went on in its place.
         status: `running`, or why the path ended early.
         error: Reason for any status but `running`.
     """
@@ -77,6 +78,7 @@ class Frame:
     item_index: int = NO_ITEM
     turn_start: State
     turn_writes: tuple[State, ...] = ()
+    kept: bool = True
     status: Literal['running', 'illegal', 'failed'] = 'running'
     error: str = ''
 

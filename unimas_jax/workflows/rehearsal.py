@@ -100,6 +100,11 @@ class _Rehearsal:
                 case Parallel():
                     for branch in node.branches:
                         self.visit(branch, state, fixed)
+            for other in graph.nodes:
+                keep = getattr(other, 'keep', None)
+                if keep is not None and (keep.after or other.name) == name:
+                    where = f'node {other.name!r}, keep'
+                    self._try(where, keep.by, _Probe({**state, **fixed}))
             for edge in graph.edges:
                 if edge.source == name and edge.when is not None:
                     where = f'edge {edge.source!r} to {edge.target!r}, when'
