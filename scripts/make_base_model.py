@@ -45,7 +45,7 @@ from unimas_jax.workflows import formats, prompts, qd_answer
 UNKNOWN, PAD, END = '<unk>', '<pad>', '</s>'
 
 VALUE_WEIGHT = 1.0
-"""Of values that a document restates."""
+"""Of values that a document restates, and of names that a question asks about."""
 
 NAME_WEIGHT = 0.3
 """Of the name of an entity that is told of again."""
@@ -190,8 +190,12 @@ def documents(phase: Phase, seed: int) -> Iterator[list[tuple[str, float]]]:
         has_searches = rng.random() < phase.search_share
         parts = [(f'Question: {pair.question}\n', CONTEXT_WEIGHT)] if is_asked else []
         for entity in entities:
-            head = f'Search: {entity.name}\n- ' if has_searches else ''
-            parts.append((f'{head}{entity.passage}\n', CONTEXT_WEIGHT))
+            if has_searches:
+                # After a question, one of its two names: a copy worth learning.
+                weight = VALUE_WEIGHT if is_asked else CONTEXT_WEIGHT
+                parts += [('Search: ', CONTEXT_WEIGHT), (entity.name, weight)]
+                parts.append(('\n- ', CONTEXT_WEIGHT))
+            parts.append((f'{entity.passage}\n', CONTEXT_WEIGHT))
         if is_asked:
             parts += _answer(pair.relation, entities)
         for entity in rng.sample(entities, phase.num_retold):
