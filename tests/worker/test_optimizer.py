@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unimas_jax.specs import OptimizerSpec
-from unimas_jax.worker import optimizer
+from unimas_jax.worker import optimizer, program_inputs
 
 
 def spec(**fields):
@@ -35,7 +35,7 @@ def tree(seed):
     ],
 )
 def test_learning_rate_by_hand(fields, expected):
-    rates = [optimizer.learning_rate(spec(**fields), step) for step in range(6)]
+    rates = [program_inputs.learning_rate(spec(**fields), step) for step in range(6)]
     np.testing.assert_allclose(rates, 0.1 * np.array(expected), atol=1e-12)
 
 
@@ -56,7 +56,7 @@ def test_three_steps_equal_a_loop(max_grad_norm):
     decays = optimizer.decay_mask(params)
     for step in range(3):
         gradients = tree(step + 1)
-        numbers = optimizer.settings(settings, step)
+        numbers = program_inputs.settings(settings, step)
         params, state, norm = apply(params, gradients, state, numbers)
         total = sum(np.sum(np.float64(g) ** 2) for g in jax.tree.leaves(gradients))
         scale = min(1.0, max_grad_norm / total**0.5)
@@ -80,7 +80,7 @@ def test_three_steps_equal_a_loop(max_grad_norm):
 
 def test_a_zero_gradient_stays_finite():
     zero = jax.tree.map(jnp.zeros_like, tree(0))
-    numbers = optimizer.settings(spec(weight_decay=0.0), 0)
+    numbers = program_inputs.settings(spec(weight_decay=0.0), 0)
     params, _, norm = optimizer.apply(tree(0), zero, optimizer.init(tree(0)), numbers)
     assert norm == 0
     for got, want in zip(

@@ -7,7 +7,7 @@ import pytest
 import tiny_learner
 
 from unimas_jax.specs import SftSpec, SpecError
-from unimas_jax.worker import sft, update
+from unimas_jax.worker import program_inputs, sft
 
 
 @pytest.mark.parametrize('count, size', [(10, 4), (3, 8), (1, 2), (7, 7)])
@@ -38,7 +38,7 @@ def test_every_token_weighs_the_same():
     rollouts = tiny_learner.rollouts(5)
     weights = []
     for rollout, fields in sft.fields(rollouts):
-        assert set(fields) == set(update.FIELDS) - {'temperature'}
+        assert set(fields) == set(program_inputs.UPDATE_FIELDS) - {'temperature'}
         assert fields['weight'].shape == (int(rollout.response_mask.sum()),)
         weights.append(fields['weight'])
     weights = np.concatenate(weights)

@@ -11,7 +11,7 @@ import tiny_learner
 
 from unimas_jax import specs
 from unimas_jax.models import attention, transformer
-from unimas_jax.worker import optimizer, packing, update
+from unimas_jax.worker import optimizer, packing, program_inputs
 
 CONFIG = tiny_learner.CONFIG
 FOURTEEN = dataclasses.replace(
@@ -29,10 +29,12 @@ SPEC = tiny_learner.model_spec(kl='loss', kl_coefficient=0.1)
 
 
 def numbers(**changes):
-    settings = optimizer.settings(tiny_learner.OPTIMIZER, 0)
+    settings = program_inputs.settings(tiny_learner.OPTIMIZER, 0)
     settings |= {k: v for k, v in changes.items() if k in settings}
     coefficients = {k: changes.get(k, v) for k, v in COEFFICIENTS.items()}
-    return update.number_vector(coefficients, {'policy': settings, 'critic': settings})
+    return program_inputs.number_vector(
+        coefficients, {'policy': settings, 'critic': settings}
+    )
 
 
 def examples(*, count=14, adapters=(-1,)):
@@ -81,7 +83,7 @@ def packed(items, spec=SPEC):
         tokens=spec.row_tokens,
         logit_chunk_tokens=spec.ppo.logit_chunk_tokens,
     )
-    return packing.pack(items, shape, update.FIELDS).microbatches
+    return packing.pack(items, shape, program_inputs.UPDATE_FIELDS).microbatches
 
 
 @functools.cache
@@ -103,7 +105,8 @@ def plain_loss(params, items, imitate):
     tokens = np.zeros((len(items), length), np.int32)
     mask = np.zeros((len(items), length), bool)
     fields = {
-        name: np.zeros((len(items), length), np.float32) for name in update.FIELDS
+        name: np.zeros((len(items), length), np.float32)
+        for name in program_inputs.UPDATE_FIELDS
     }
     fields['temperature'] += 1
     for row, item in enumerate(items):
@@ -187,7 +190,9 @@ def test_padding_changes_no_bit_of_the_gradients(poison):
         fill = lambda name, batch=batch: np.where(
             batch['mask'], batch[name], poison
         ).astype(np.float32)
-        dirty.append(batch | {name: fill(name) for name in update.FIELDS})
+        dirty.append(
+            batch | {name: fill(name) for name in program_inputs.UPDATE_FIELDS}
+        )
     loss, gradients = accumulate(tiny_learner.device(SPEC), dirty)
     assert loss == single()[0]
     jax.tree.map(
@@ -246,7 +251,7 @@ def test_a_step_applies_the_sums_and_clears_them():
     sums = tiny_learner.host(sums)['policy']
     outputs = step(device.reset())
     tree = optimizer.trainable(before.params, only_adapters=False)
-    settings = optimizer.settings(tiny_learner.OPTIMIZER, 0)
+    settings = program_inputs.settings(tiny_learner.OPTIMIZER, 0)
     want, moments, norm = jax.jit(optimizer.apply)(
         tree, sums, before.moments['policy'], settings
     )
@@ -316,7 +321,8 @@ def test_nothing_has_moved_before_the_first_step():
     device = tiny_learner.device(HALF)
     (batch,) = packed(examples(count=6))
     scored = device.launch(
-        'score', {k: v for k, v in batch.items() if k not in update.FIELDS[1:]}
+        'score',
+        {k: v for k, v in batch.items() if k not in program_inputs.UPDATE_FIELDS[1:]},
     )
     np.testing.assert_array_equal(scored['log_prob'], scored['reference_log_prob'])
     assert np.all(scored['log_prob'][batch['mask']] < 0)

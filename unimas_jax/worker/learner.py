@@ -17,12 +17,10 @@ from unimas_jax.specs import ModelSpec, SftSpec
 from unimas_jax.worker import (
     advantages,
     learner_metrics,
-    optimizer,
     packing,
     ppo_fields,
-    score,
+    program_inputs,
     sft,
-    update,
 )
 from unimas_jax.worker.buffer import Rollout
 from unimas_jax.worker.commands import Argument
@@ -80,7 +78,9 @@ class Learner:
         started = time.perf_counter()
         rollouts = sorted(rollouts, key=lambda rollout: rollout.key)
         packed = packing.pack(
-            [_example(rollout, {}) for rollout in rollouts], self._shape, score.FIELDS
+            [_example(rollout, {}) for rollout in rollouts],
+            self._shape,
+            program_inputs.SCORE_FIELDS,
         )
         outputs = [self._launch('score', batch) for batch in packed.microbatches]
         for output, field in (
@@ -154,7 +154,9 @@ class Learner:
         started = time.perf_counter()
         sft.check(rollouts, name=self._name, row_tokens=self._shape.tokens)
         self._launch('restart', {})
-        coefficients = dict.fromkeys(update.COEFFICIENTS, 0.0) | {'imitate': 1.0}
+        coefficients = dict.fromkeys(program_inputs.COEFFICIENTS, 0.0) | {
+            'imitate': 1.0
+        }
         losses = []
         for step in range(sft.num_steps(len(rollouts), spec)):
             members = sft.batch(
@@ -164,12 +166,12 @@ class Learner:
             packed = packing.pack(
                 [_example(rollout, fields) for rollout, fields in sft.fields(batch)],
                 self._shape,
-                update.FIELDS,
+                program_inputs.UPDATE_FIELDS,
             )
-            settings = optimizer.settings(spec.optimizer, step)
+            settings = program_inputs.settings(spec.optimizer, step)
             # The critic's turn comes with rewards.
             idle = {**settings, 'learning_rate': 0.0}
-            numbers = update.number_vector(
+            numbers = program_inputs.number_vector(
                 coefficients, {'policy': settings, 'critic': idle}
             )
             outputs = self._launch_all(packed, numbers, step)
@@ -205,10 +207,10 @@ class Learner:
         packed = packing.pack(
             [_example(x, part) for x, part in zip(rollouts, parts, strict=True)],
             self._shape,
-            update.FIELDS,
+            program_inputs.UPDATE_FIELDS,
         )
         settings = self._settings()
-        numbers = update.number_vector(self._coefficients(), settings)
+        numbers = program_inputs.number_vector(self._coefficients(), settings)
         outputs = self._launch_all(packed, numbers, step)
         self._num_steps += 1
         run.add(rollouts, parts, packed, outputs)
@@ -238,12 +240,12 @@ class Learner:
             'kl_coefficient': self._kl_coefficient if ppo.kl == 'loss' else 0.0,
         }
 
-    def _settings(self) -> dict[str, optimizer.Settings]:
+    def _settings(self) -> dict[str, program_inputs.Settings]:
         policy = self._spec.optimizer
         critic = self._spec.ppo.critic_optimizer or policy
         return {
-            'policy': optimizer.settings(policy, self._num_steps),
-            'critic': optimizer.settings(critic, self._num_steps),
+            'policy': program_inputs.settings(policy, self._num_steps),
+            'critic': program_inputs.settings(critic, self._num_steps),
         }
 
     def _adapt_kl(self, tokens: Tokens) -> None:

@@ -1,57 +1,14 @@
-"""AdamW whose settings are run-time numbers, and which leaves it moves.
-
-The compiled update takes the learning rate, decays and limits as arguments: the
-schedule is host arithmetic, and PPO and the supervised warm start share one program.
-"""
-
-import math
-from collections.abc import Mapping
-from typing import Any
+"""AdamW whose settings are run-time numbers, and which leaves it moves."""
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from unimas_jax.models.transformer import Params
-from unimas_jax.specs import OptimizerSpec
-
-SETTINGS = ('learning_rate', 'b1', 'b2', 'eps', 'weight_decay', 'max_grad_norm')
-"""Names of the run-time numbers."""
-
-Settings = Mapping[str, Any]
-"""One number for each name in `SETTINGS`."""
+from unimas_jax.worker.program_inputs import Settings
 
 TINY = 1e-30
 """Keeps the clipping of a zero gradient finite."""
-
-
-def learning_rate(spec: OptimizerSpec, step: int) -> float:
-    """Linear warm-up, then the schedule.
-
-    Args:
-        spec: The schedule.
-        step: Optimizer steps taken before this one.
-
-    Returns:
-        `learning_rate * (step + 1) / (warmup_steps + 1)` in the warm-up, so that no
-        step is empty; afterwards constant, or falling to 0 at `decay_steps` and
-        staying there.
-    """
-    if step < spec.warmup_steps:
-        return spec.learning_rate * (step + 1) / (spec.warmup_steps + 1)
-    if spec.schedule == 'constant':
-        return spec.learning_rate
-    span = spec.decay_steps - spec.warmup_steps
-    done = min((step - spec.warmup_steps) / span, 1.0)
-    if spec.schedule == 'linear':
-        return spec.learning_rate * (1.0 - done)
-    return spec.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
-
-
-def settings(spec: OptimizerSpec, step: int) -> Settings:
-    """Return the numbers of optimizer step `step`."""
-    values = {name: float(getattr(spec, name)) for name in SETTINGS}
-    return values | {'learning_rate': learning_rate(spec, step)}
 
 
 def trainable(params: Params, *, only_adapters: bool) -> Params:
@@ -83,7 +40,7 @@ def apply(
         tree: Trainable parameters, float32.
         gradients: Of the same structure, float32.
         state: From `init` or the last step.
-        numbers: From `settings`; may be traced.
+        numbers: From `program_inputs.settings`; may be traced.
 
     Returns:
         New parameters, new state, and the global norm before clipping.

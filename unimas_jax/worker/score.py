@@ -7,16 +7,13 @@ from unimas_jax.models import transformer
 from unimas_jax.worker.forward import Batch, Forward
 from unimas_jax.worker.train_state import TrainState, reference_of
 
-FIELDS = ('temperature',)
-"""[R, S] float32 arrays that the program reads besides the packed layout."""
-
 
 def score(state: TrainState, batch: Batch, *, forward: Forward) -> dict[str, jax.Array]:
     """Evaluate the slots of a micro-batch under the current weights.
 
     Args:
         state: Its networks.
-        batch: A micro-batch with `FIELDS`.
+        batch: A micro-batch with `program_inputs.SCORE_FIELDS`.
         forward: How the model runs.
 
     Returns:

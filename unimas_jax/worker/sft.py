@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from unimas_jax.specs import SftSpec, require
-from unimas_jax.worker import packing, update
+from unimas_jax.worker import packing
 from unimas_jax.worker.buffer import Rollout
+from unimas_jax.worker.program_inputs import UPDATE_FIELDS
 
 
 def check(rollouts: Sequence[Rollout], *, name: str, row_tokens: int) -> None:
@@ -72,7 +73,7 @@ def fields(
         [1.0] * len(rollouts),
         loss_mean='token',
     )
-    unread = [name for name in update.FIELDS if name not in ('temperature', 'weight')]
+    unread = [name for name in UPDATE_FIELDS if name not in ('temperature', 'weight')]
     for rollout, count, weight in zip(rollouts, counts, weights, strict=True):
         zeros = dict.fromkeys(unread, np.zeros(count, np.float32))
         yield rollout, zeros | {'weight': np.full(count, weight, np.float32)}

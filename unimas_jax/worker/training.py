@@ -4,8 +4,8 @@ Micro-batches come from the host replicated and are split inside the programs; o
 that the host reads are replicated.
 
 Commands:
-  score    a micro-batch with `score.FIELDS` -> see `score.score`.
-  update   a micro-batch with `update.FIELDS`, `numbers` and `apply` -> see
+  score    a micro-batch with `SCORE_FIELDS` -> see `score.score`.
+  update   a micro-batch with `UPDATE_FIELDS`, `numbers` and `apply` -> see
            `update.update`; changes the train state.
   restart  nothing -> {}; forgets moments, takes the policy as the reference.
 """
@@ -26,6 +26,7 @@ from unimas_jax.worker import packing, score, train_state, update
 from unimas_jax.worker.commands import Argument
 from unimas_jax.worker.executor import Outputs
 from unimas_jax.worker.forward import Forward
+from unimas_jax.worker.program_inputs import NUMBERS, SCORE_FIELDS, UPDATE_FIELDS
 from unimas_jax.worker.programs import (
     Entry,
     ModelState,
@@ -102,14 +103,14 @@ class TrainingPrograms:
         declare(
             'score',
             functools.partial(score.score, forward=self._forward),
-            batch(score.FIELDS),
+            batch(SCORE_FIELDS),
             out_shardings=replicated,
         )
         declare(
             'update',
             functools.partial(update.update, forward=self._forward),
-            batch(update.FIELDS),
-            host((len(update.NUMBERS),), np.float32),
+            batch(UPDATE_FIELDS),
+            host((len(NUMBERS),), np.float32),
             host((), np.bool_),
             donate_argnums=0,
             out_shardings=(placed, replicated),

@@ -11,70 +11,13 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from unimas_jax.models import transformer
 from unimas_jax.models.transformer import Params
 from unimas_jax.worker import losses, optimizer
 from unimas_jax.worker.forward import Batch, Forward
+from unimas_jax.worker.program_inputs import NUMBERS, SETTINGS
 from unimas_jax.worker.train_state import TrainState, networks
-
-FIELDS = (
-    'temperature',
-    'weight',
-    'advantage',
-    'old_log_prob',
-    'sampler_log_prob',
-    'reference_log_prob',
-    'old_value',
-    'value_target',
-)
-"""[R, S] float32 arrays that the program reads besides the packed layout."""
-
-COEFFICIENTS = (
-    'imitate',
-    'value_coefficient',
-    'entropy_coefficient',
-    'kl_coefficient',
-)
-
-NUMBERS = (
-    *COEFFICIENTS,
-    *(f'policy_{name}' for name in optimizer.SETTINGS),
-    *(f'critic_{name}' for name in optimizer.SETTINGS),
-)
-"""Entries of the vector of run-time numbers, in order."""
-
-PER_TOKEN = (
-    'log_prob',
-    'entropy',
-    'policy_loss',
-    'clipped',
-    'dual_clipped',
-    'importance_weight',
-    'importance_truncated',
-    'value_loss',
-)
-"""[R, S] float32 outputs for metrics, zero outside the mask."""
-
-
-def number_vector(
-    coefficients: Mapping[str, float],
-    settings: Mapping[str, optimizer.Settings],
-) -> np.ndarray:
-    """Arrange the run-time numbers of an update.
-
-    Args:
-        coefficients: A float for each name in `COEFFICIENTS`.
-        settings: The optimizer's settings for `policy` and `critic`.
-
-    Returns:
-        [len(NUMBERS)] float32.
-    """
-    flat = dict(coefficients)
-    for network, values in settings.items():
-        flat |= {f'{network}_{name}': value for name, value in values.items()}
-    return np.asarray([flat[name] for name in NUMBERS], np.float32)
 
 
 def update(
@@ -89,8 +32,8 @@ def update(
 
     Args:
         state: To change.
-        batch: A micro-batch with `FIELDS`.
-        numbers: [len(NUMBERS)] float32, from `number_vector`.
+        batch: A micro-batch with `program_inputs.UPDATE_FIELDS`.
+        numbers: [len(NUMBERS)] float32, from `program_inputs.number_vector`.
         apply: [] bool, true on the last micro-batch of a mini-batch.
         forward: How the model runs.
 
@@ -139,7 +82,7 @@ def micro_loss(
     Args:
         parts: The trainable part of each network.
         frozen: Parameters of the policy; those in `parts` take precedence.
-        batch: A placed micro-batch with `FIELDS`.
+        batch: A placed micro-batch with `program_inputs.UPDATE_FIELDS`.
         numbers: By the names in `NUMBERS`.
         forward: How the model runs.
     """
@@ -206,7 +149,7 @@ def _step(parts, sums, moments, numbers):
     """Take one optimizer step of every network and clear its gradient sums."""
     new_parts, new_moments, norms = {}, {}, {}
     for name, tree in parts.items():
-        settings = {key: numbers[f'{name}_{key}'] for key in optimizer.SETTINGS}
+        settings = {key: numbers[f'{name}_{key}'] for key in SETTINGS}
         new_parts[name], new_moments[name], norms[name] = optimizer.apply(
             tree, sums[name], moments[name], settings
         )
