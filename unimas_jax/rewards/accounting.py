@@ -2,12 +2,14 @@
 
 Invariants:
   - Every trainable invocation has one credit: credited, masked or dropped.
-  - A failed invocation is never credited; a group never mixes queries.
+  - A failed invocation is never credited.
+  - A group never mixes queries: its name begins with the query's key.
   - A query's samples are in one trace group, each once.
 """
 
 import collections
 import math
+import statistics
 from collections.abc import Sequence
 
 from unimas_jax.specs import RoleMapping
@@ -59,6 +61,11 @@ def check_credits(
             c.key for c in credits if not _is_sound(c)
         ],
         'groups mix queries': [g for g, q in queries.items() if g and len(q) > 1],
+        "groups do not begin with their query's key": [
+            c.group
+            for c in credits
+            if c.group and not f'{c.group}|'.startswith(f'{c.key.query}|')
+        ],
         'models have advantages for some calls only': _half_credited(credits),
     }
     for claim, wrong in checks.items():
@@ -120,6 +127,7 @@ def _half_credited(credits: Sequence[Credit]) -> list[str]:
 def counts(credits: Sequence[Credit]) -> dict[str, float]:
     """Return how many calls were credited, masked and dropped, and the idle groups.
 
+    A group has `credit/group_samples` samples in the mean, those that reached it.
     `credit/groups_of_one_sample` had nothing to compare with;
     `credit/groups_without_signal`, those included, gave every call advantage 0.
     """
@@ -136,7 +144,9 @@ def counts(credits: Sequence[Credit]) -> dict[str, float]:
         if credit.status == 'credited' and credit.group:
             members[credit.group].append(credit)
     if members:
+        samples = [len({c.key.sample for c in m}) for m in members.values()]
         result['credit/groups'] = float(len(members))
+        result['credit/group_samples'] = statistics.fmean(samples)
         result['credit/groups_of_one_sample'] = float(
             sum(
                 len({(c.key.sample, c.key.fork) for c in m}) == 1

@@ -27,6 +27,7 @@ class Shuffled:
 
     rule: Callable[..., list[Credit]]
     seed: int = 0
+    is_control = True
 
     def __post_init__(self):
         check_types(self)

@@ -49,7 +49,7 @@ def summarize(
 def _workflow(groups: Sequence[TraceGroup], experiment: Experiment) -> dict[str, float]:
     """Return the score and how workflows ended; failed leaves have no score."""
     traces = [trace for group in groups for trace in group.traces]
-    leaves = [leaf for trace in traces for leaf in trace.leaves]
+    leaves = [leaf for trace in traces for leaf in trace.leaves_under(())]
     scores = [parts.score(experiment.reward, trace) for trace in traces]
     alive = [leaf for leaf in leaves if leaf.status != 'failed']
     metrics = {
