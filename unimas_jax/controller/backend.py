@@ -2,7 +2,8 @@
 
 A *host group* is a set of processes that hold some models together; requests are sent
 and replies collected for each group. `runtime.local` and `runtime.ray_runtime`
-implement this protocol, and tests a scripted one.
+implement `Backend`, and tests a scripted one; `runtime.dry`, which has no weights, is
+`Trainers`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,11 @@ class WorkerLost(RuntimeError):
     """A worker process died or stopped answering: the step is void for every model."""
 
 
-class Backend(Protocol):
-    """Models in one or many processes.
+class Speakers(Protocol):
+    """Whatever answers role calls.
 
-    Every method but `restart` may raise `WorkerLost`. A mistake or a bug in a worker
-    propagates as the exception it was.
+    Every method may raise `WorkerLost`. A mistake or a bug in a worker propagates as
+    the exception it was.
     """
 
     @property
@@ -32,6 +33,37 @@ class Backend(Protocol):
     def group_of(self, model: str) -> str:
         """Return the host group that holds a model."""
         ...
+
+    async def submit(self, group: str, requests: Sequence[Request]) -> None:
+        """Hand role calls to a group; returns before they are answered."""
+        ...
+
+    async def collect(self, group: str) -> Sequence[Reply]:
+        """Return replies that are ready; waits a short time if there are none."""
+        ...
+
+
+class Trainers(Speakers, Protocol):
+    """Speakers that learn from what they said."""
+
+    async def score(self, step: int) -> Sequence[Score]:
+        """Score the rollouts of a step that wait for credit, in every group."""
+        ...
+
+    async def commit(self, credits: Sequence[Credit]) -> Mapping[str, int]:
+        """Deliver credits to the groups of their models; returns counts by status."""
+        ...
+
+    async def update(self, step: int) -> Mapping[str, float]:
+        """Train every model on its credited rollouts, publish, return metrics."""
+        ...
+
+
+class Backend(Trainers, Protocol):
+    """Models in one or many processes, from their start to their end.
+
+    `restart` does not raise `WorkerLost`.
+    """
 
     async def start(self) -> dict[str, Any]:
         """Start every worker, load weights and compile.
@@ -44,26 +76,6 @@ class Backend(Protocol):
 
     async def restart(self) -> None:
         """End what still runs and start every worker anew, with initial weights."""
-        ...
-
-    async def submit(self, group: str, requests: Sequence[Request]) -> None:
-        """Hand role calls to a group; returns before they are answered."""
-        ...
-
-    async def collect(self, group: str) -> Sequence[Reply]:
-        """Return replies that are ready; waits a short time if there are none."""
-        ...
-
-    async def score(self, step: int) -> Sequence[Score]:
-        """Score the rollouts of a step that wait for credit, in every group."""
-        ...
-
-    async def commit(self, credits: Sequence[Credit]) -> Mapping[str, int]:
-        """Deliver credits to the groups of their models; returns counts by status."""
-        ...
-
-    async def update(self, step: int) -> Mapping[str, float]:
-        """Train every model on its credited rollouts, publish, return metrics."""
         ...
 
     async def sft(

@@ -25,13 +25,13 @@ from unimas_jax.controller.phases import Phases
 from unimas_jax.controller.router import Endpoint, Router
 from unimas_jax.controller.session import load, started
 from unimas_jax.controller.signals import Stopped, StopRequest
-from unimas_jax.data import order
+from unimas_jax.controller.step import batch, learn
 from unimas_jax.metrics import traces as trace_files
 from unimas_jax.metrics import writers
 from unimas_jax.metrics.progress import Progress, describe
 from unimas_jax.metrics.run_folder import RunFolder
 from unimas_jax.protocol import Demonstration
-from unimas_jax.rewards import accounting, summary
+from unimas_jax.rewards import summary
 from unimas_jax.specs import Experiment, SpecError, require
 from unimas_jax.trace import Query, TraceGroup
 from unimas_jax.workflows import check
@@ -280,24 +280,21 @@ class Training:
         with phases.measure('rollout'):
             groups = await self._stop.unless(
                 self._episodes.run(
-                    self._batch(position.cursor),
+                    batch(
+                        self._queries['train'],
+                        cursor=position.cursor,
+                        count=experiment.queries_per_step,
+                        seed=experiment.seed,
+                    ),
                     step=step,
                     purpose='train',
                     samples=experiment.samples_per_query,
                 )
             )
         # From here on a signal waits: the step is short now and must be whole.
-        with phases.measure('score'):
-            scores = {x.key: x for x in await self._backend.score(step)}
-        with phases.measure('credit'):
-            credits = experiment.credit(
-                groups, scores, reward=experiment.reward, mapping=self._mapping
-            )
-            accounting.check_credits(groups, credits, self._mapping)
-        with phases.measure('commit'):
-            await self._backend.commit(credits)
-        with phases.measure('update'):
-            learned = await self._backend.update(step)
+        credits, learned = await learn(
+            experiment, self._backend, groups, step=step, phases=phases
+        )
         stop_unless_finite(learned, step)
         with phases.measure('traces'):
             trace_files.write(self._folder.trace_path(step), groups, credits)
@@ -315,16 +312,6 @@ class Training:
             cursor=position.cursor + experiment.queries_per_step,
             metrics={name: float(value) for name, value in metrics.items()},
         )
-
-    def _batch(self, cursor: int) -> list[tuple[str, Query]]:
-        """Return the next queries of the training order with their keys."""
-        train, seed = self._queries['train'], self._experiment.seed
-        batch = []
-        for position in range(cursor, cursor + self._experiment.queries_per_step):
-            epoch, row = order.index(position, len(train), seed)
-            query = train[row]
-            batch.append((f'{query.id}@{epoch}', query))
-        return batch
 
     async def _close(self, position: Position) -> None:
         """Evaluate if it is due, then write the step's metrics, once."""

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
-from unimas_jax.controller.backend import Backend
+from unimas_jax.controller.backend import Speakers
 from unimas_jax.protocol import Reply, Request, Segment
 from unimas_jax.specs import RoleMapping, RoleSpec
 from unimas_jax.trace import Key
@@ -51,7 +51,7 @@ class Router:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Speakers,
         mapping: RoleMapping,
         *,
         endpoints: Mapping[str, Endpoint],
