@@ -303,6 +303,8 @@ class Credit:
         value_target: Target for the critic; None lets the learner compute it.
         group: Key of the set over which the rule took statistics.
         weight: Of its tokens in the loss, at least 0.
+        value: The critic's estimate before its first token, kept so that another rule
+            can be tried on stored traces; None without a critic.
     """
 
     key: Key
@@ -316,6 +318,7 @@ class Credit:
     value_target: float | None = None
     group: str = ''
     weight: float = 1.0
+    value: float | None = None
 
 
 def trainable_invocations(trace: Trace, trainable: Any) -> Iterator[Invocation]:

@@ -36,7 +36,7 @@ def credit(
     reward: RewardSpec,
     mapping: RoleMapping,
 ) -> list[Credit]:
-    """Apply a credit rule and check what it gives.
+    """Apply a credit rule and check what it gives; note what the critics said.
 
     Args:
         rule: The rule. A control, which has `is_control`, gives credits to calls that
@@ -51,8 +51,22 @@ def credit(
     """
     credits = rule(groups, scores, reward=reward, mapping=mapping)
     accounting.check_credits(groups, credits, mapping)
-    if getattr(rule, 'is_control', False):
-        return credits
+    if not getattr(rule, 'is_control', False):
+        _check(rule, credits, groups, scores, reward=reward, mapping=mapping)
+    values = {key: score.value for key, score in scores.items()}
+    return [dataclasses.replace(c, value=values.get(c.key)) for c in credits]
+
+
+def _check(
+    rule: Callable[..., list[Credit]],
+    credits: Sequence[Credit],
+    groups: Sequence[TraceGroup],
+    scores: Mapping[Key, Score],
+    *,
+    reward: RewardSpec,
+    mapping: RoleMapping,
+) -> None:
+    """Check what credits owe to the calls that they are for."""
     checks = {
         'credits are not the sum of their parts': [
             c.key
@@ -76,7 +90,6 @@ def credit(
             raise accounting.CreditError(
                 f'credit rule: {len(wrong)} {claim}; the first is {wrong[0]}.'
             )
-    return credits
 
 
 def _flat(groups: Sequence[TraceGroup], credits: Sequence[Credit]) -> list[str]:
