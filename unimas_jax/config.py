@@ -16,6 +16,7 @@ import gin.config
 
 from unimas_jax import specs
 from unimas_jax.models import zoo
+from unimas_jax.rewards import catalog
 
 assert importlib.util  # Keeps the import, which is for gin's sake.
 
@@ -76,7 +77,12 @@ def load(gin_files: Sequence[str], gin_bindings: Sequence[str] = ()) -> Loaded:
         name: _located(experiment.models.get(name) or overrides[name])
         for name in experiment.groups
     }
-    experiment = dataclasses.replace(experiment, models=models)
+    rule = experiment.credit
+    experiment = dataclasses.replace(
+        experiment,
+        models=models,
+        credit=catalog.parse(rule) if isinstance(rule, str) else rule,
+    )
     _refuse_unread()
     return Loaded(
         experiment=experiment,

@@ -26,7 +26,19 @@ from unimas_jax.trace import Credit
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gae(Rule):
-    """Rewards only: the learner runs GAE over the tokens of each call."""
+    """Rewards only: the learner runs GAE over the tokens of each call.
+
+    Without a critic its advantages are returns to go, whitened over the batch: with a
+    divergence in the reward (`PpoSpec.kl = 'reward'`) that is REINFORCE++.
+
+    Source: Schulman et al. 2017, https://arxiv.org/abs/1707.06347; Hu et al. 2025,
+    https://arxiv.org/abs/2501.03262 (REINFORCE++).
+    """
+
+    @property
+    def gives_advantages(self) -> bool:
+        """False: the learner finds them."""
+        return False
 
     def credit(self, query: QueryCalls) -> list[Credit]:
         """Return credits without advantages."""

@@ -57,6 +57,11 @@ class Counterfactual(Rule):
             'use a number in [0, 1].',
         )
 
+    @property
+    def needs_critic(self) -> bool:
+        """Only where the baseline has critics in it."""
+        return self.baseline != 'rewards'
+
     def credit(self, query: QueryCalls) -> list[Credit]:
         """Return credits whose group is the query and the context.
 

@@ -65,6 +65,16 @@ class Rule(abc.ABC):
     def __post_init__(self):
         check_types(self)
 
+    @property
+    def needs_critic(self) -> bool:
+        """Whether the rule asks for values of calls."""
+        return False
+
+    @property
+    def gives_advantages(self) -> bool:
+        """Whether credits have advantages, so that the learner runs no GAE."""
+        return True
+
     def __call__(
         self,
         groups: Sequence[TraceGroup],

@@ -46,6 +46,11 @@ class HistoryShaping(Rule):
     final_weight: float = 0.0
     compare: Comparison = 'none'
 
+    @property
+    def gives_advantages(self) -> bool:
+        """Only where it compares."""
+        return self.compare != 'none'
+
     def credit(self, query: QueryCalls) -> list[Credit]:
         """Return credits with the parts `history` and `final` added."""
         added: dict[Key, dict[str, float]] = {}
@@ -103,6 +108,11 @@ class DiscountedReturns(Rule):
             self.discount,
             'use a number in [0, 1].',
         )
+
+    @property
+    def gives_advantages(self) -> bool:
+        """Only where it compares."""
+        return self.compare != 'none'
 
     def credit(self, query: QueryCalls) -> list[Credit]:
         """Return credits with the part `later` added."""

@@ -29,6 +29,11 @@ class Shuffled:
     seed: int = 0
     is_control = True
 
+    @property
+    def needs_critic(self) -> bool:
+        """As the rule does."""
+        return getattr(self.rule, 'needs_critic', False)
+
     def __post_init__(self):
         check_types(self)
 

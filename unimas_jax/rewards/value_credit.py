@@ -50,6 +50,11 @@ class GaeAcrossCalls(Rule):
                 'use a number in [0, 1].',
             )
 
+    @property
+    def needs_critic(self) -> bool:
+        """True: it compares with what critics expect."""
+        return True
+
     def credit(self, query: QueryCalls) -> list[Credit]:
         """Return credits with advantages and value targets.
 
@@ -100,6 +105,11 @@ class TurnActorCritic(Rule):
             self.discount,
             'use a number in [0, 1].',
         )
+
+    @property
+    def needs_critic(self) -> bool:
+        """True: it compares with what critics expect."""
+        return True
 
     def credit(self, query: QueryCalls) -> list[Credit]:
         """Return credits with advantages and value targets.

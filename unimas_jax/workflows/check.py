@@ -31,6 +31,7 @@ def check(experiment: Experiment, query: Query | None = None) -> list[str]:
     """
     workflow = experiment.workflow
     problems = [*_roles(workflow), *_tools(experiment), *_models(experiment)]
+    problems += _learners(experiment)
     if workflow.graph is None:
         return problems
     graphs = [workflow.graph] + ([workflow.after] if workflow.after else [])
@@ -188,6 +189,25 @@ def _turns(workflow: WorkflowSpec) -> Iterator[str]:
             f'WorkflowSpec.max_turns is {workflow.max_turns}: no edge has next_turn; '
             'mark the edge that leads back.'
         )
+
+
+def _learners(experiment: Experiment) -> Iterator[str]:
+    """Yield models that are not trained as the credit rule supposes."""
+    rule = experiment.credit
+    for name, roles in experiment.groups.items():
+        model = experiment.models.get(name, experiment.model)
+        if model is None or not any(map(experiment.mapping.is_trainable, roles)):
+            continue
+        if getattr(rule, 'needs_critic', False) and model.ppo.critic == 'none':
+            yield (
+                f'model {name!r} has no critic, but credit rule {rule!r} needs its '
+                "values: set PpoSpec.critic to 'head' or 'separate'."
+            )
+        if getattr(rule, 'gives_advantages', False) and model.ppo.kl == 'reward':
+            yield (
+                f"model {name!r}: PpoSpec.kl is 'reward', but credit rule {rule!r} "
+                "gives advantages, which are used as given: set kl to 'loss' or 'none'."
+            )
 
 
 def _models(experiment: Experiment) -> Iterator[str]:
