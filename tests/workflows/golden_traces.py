@@ -16,7 +16,7 @@ import importlib
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -26,11 +26,24 @@ from unimas_jax.metrics import plain_json
 from unimas_jax.rewards import accounting, credit, parts
 from unimas_jax.specs import RewardSpec, RoleMapping, WorkflowSpec
 from unimas_jax.trace import Credit, Key, Query, State, Trace, TraceGroup
-from unimas_jax.workflows import engine
+from unimas_jax.workflows import engine, scripted
 from unimas_jax.workflows.invoking import Calls
 
 FOLDER = pathlib.Path(__file__).parent / 'golden'
 WIDTH = 88
+
+CALL_FIELDS = (
+    'kind',
+    'name',
+    'model',
+    'status',
+    'text',
+    'value',
+    'error',
+    'attempts',
+    'finish_reason',
+)
+LEAF_FIELDS = ('fork', 'status', 'error', 'turns', 'state', 'turn_writes')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,10 +54,10 @@ class Case:
         workflow: What runs.
         reward: What its roles earn; all of them are trained, by one model.
         query: The task.
-        replies: Node to the text of its reply. A name may go on with the turn, the
-            branch and the call, in this order and any of them left out: `search@1`,
-            `evidence#0`, `evidence@1#0`, `solve:2`. The longest that fits is used, and
-            each must be used.
+        replies: Node to the text of its reply. A name may go on with the fork, the
+            turn, the branch and the call, in this order and any of them left out:
+            `solve^1`, `search@1`, `evidence#0`, `evidence@1#0`, `solve:2`. The longest
+            that fits is used, and each must be used.
         tools: Tool to a function of its arguments that returns the result.
     """
 
@@ -62,29 +75,28 @@ class Played:
     Attributes:
         trace: The trace.
         before: The whole state before each invocation.
+        prompts: What each role call read, the instructions left out.
         credits: What each role call earned.
         score: Of the whole workflow; None if it failed.
     """
 
     trace: Trace
     before: Mapping[Key, State]
+    prompts: Mapping[Key, str]
     credits: Mapping[Key, Credit]
     score: float | None
 
-    def nodes(self) -> list[str]:
-        """Return who spoke, as in `Case.replies` with the turn: `plan@0`."""
-        return [f'{i.key.node}@{i.key.turn}' for i in self.trace.invocations]
+    def reads(self) -> dict[str, str]:
+        """Return what each role call read, by its place."""
+        return {_place(key): text for key, text in self.prompts.items()}
 
     def rewards(self) -> dict[str, Mapping[str, float]]:
-        """Return the reward parts of each role call, by node, turn and branch."""
-        return {
-            f'{key.node}@{key.turn}' + ''.join(f'#{i}' for i in key.branch): c.parts
-            for key, c in self.credits.items()
-        }
+        """Return the reward parts of each role call, by its place."""
+        return {_place(key): dict(c.parts) for key, c in self.credits.items()}
 
-    def statuses(self) -> list[str]:
-        """Return the status of each invocation."""
-        return [invocation.status for invocation in self.trace.invocations]
+    def statuses(self) -> dict[str, str]:
+        """Return the status of each invocation, by its place."""
+        return {_place(i.key): i.status for i in self.trace.invocations}
 
 
 def cases() -> dict[tuple[str, str], Case]:
@@ -116,7 +128,15 @@ def play(case: Case) -> Played:
                 name, arguments, node=node, frame=frame, **options
             )
 
-    script = _Script(case.replies)
+    replies = _Replies(case.replies)
+    prompts: dict[Key, str] = {}
+
+    def script(role, segments, key):
+        del role
+        texts = (s.text for s in segments if s.name != 'instructions')
+        prompts[key] = ''.join(texts)
+        return replies.to(key)
+
     mapping = RoleMapping(
         model_of={role.name: 'shared' for role in case.workflow.roles},
         adapter_of={role.name: -1 for role in case.workflow.roles},
@@ -125,19 +145,21 @@ def play(case: Case) -> Played:
         trace = asyncio.run(
             flows.run(
                 case.workflow,
-                script,
+                None,
+                ask=scripted.scripted_ask(script),
                 query=case.query,
                 tools={n: flows.CountingTool(f) for n, f in case.tools.items()},
                 model_of=mapping.model_of,
             )
         )
-    assert not script.unused, f'no one asked for {sorted(script.unused)}'
+    assert not replies.unused, f'no one asked for {sorted(replies.unused)}'
     group = TraceGroup(query_key=trace.query_key, traces=(trace,))
     credits = credit.Gae()([group], {}, reward=case.reward, mapping=mapping)
     accounting.check_credits([group], credits, mapping)
     return Played(
         trace=trace,
         before={i.key: before[i.key[:-1]] for i in trace.invocations},
+        prompts=prompts,
         credits={c.key: c for c in credits},
         score=parts.score(case.reward, trace),
     )
@@ -150,7 +172,7 @@ def as_json(played: Played) -> dict[str, Any]:
         'query': _plain(trace.query),
         'initial': _plain(trace.initial),
         'invocations': [_invocation(played, i) for i in trace.invocations],
-        'leaves': [_plain(leaf) for leaf in trace.leaves],
+        'leaves': [_kept(leaf, LEAF_FIELDS) for leaf in trace.leaves],
         'score': played.score,
     }
 
@@ -191,15 +213,17 @@ def difference(name: tuple[str, str], case: Case) -> str:
     return '\n'.join(lines)
 
 
-class _Script:
+class _Replies:
     """Replies by name; notes which of them were used."""
 
     def __init__(self, replies: Mapping[str, str]):
         self._replies = replies
         self.unused = set(replies)
 
-    def __call__(self, role: str, key: Key) -> str:
-        marks = (f'@{key.turn}', *(f'#{i}' for i in key.branch), f':{key.call}')
+    def to(self, key: Key) -> str:
+        """Return the reply whose name fits a call best."""
+        forks, branches = (f'^{i}' for i in key.fork), (f'#{i}' for i in key.branch)
+        marks = (*forks, f'@{key.turn}', *branches, f':{key.call}')
         for count in range(len(marks), -1, -1):
             for chosen in itertools.combinations(marks, count):
                 name = key.node + ''.join(chosen)
@@ -209,22 +233,17 @@ class _Script:
         raise AssertionError(f'no reply for {key}')
 
 
+def _place(key: Key) -> str:
+    """Return node, forks, turn and branches: `search@1`, `retrieve@0#1`."""
+    forks, branches = (f'^{i}' for i in key.fork), (f'#{i}' for i in key.branch)
+    return ''.join((key.node, *forks, f'@{key.turn}', *branches))
+
+
 def _invocation(played: Played, invocation: Any) -> dict[str, Any]:
     before = played.before[invocation.key]
-    kept = (
-        'kind',
-        'name',
-        'model',
-        'status',
-        'text',
-        'value',
-        'error',
-        'attempts',
-        'finish_reason',
-    )
     found = {'key': _plain(tuple(invocation.key))}
     found['parents'] = [_plain(tuple(parent)) for parent in invocation.parents]
-    found |= {name: _plain(getattr(invocation, name)) for name in kept}
+    found |= _kept(invocation, CALL_FIELDS)
     found['before'] = _plain(before)
     found['after'] = _plain(before.updated(invocation.writes))
     if invocation.key in played.credits:
@@ -236,6 +255,10 @@ def _invocation(played: Played, invocation: Any) -> dict[str, Any]:
             'reward': earned.reward,
         }
     return found
+
+
+def _kept(instance: Any, fields: Sequence[str]) -> dict[str, Any]:
+    return {name: _plain(getattr(instance, name)) for name in fields}
 
 
 def _plain(value: Any) -> Any:

@@ -1,13 +1,25 @@
 """Faults of experiments, each found before anything runs and said in one line."""
 
 import dataclasses
+import pickle
 
 import flows
 import pytest
 
 from unimas_jax import protocol, specs
 from unimas_jax.tools import bm25, http_retriever
-from unimas_jax.workflows import check, formats, qd_answer, rag_iterative, tool_formats
+from unimas_jax.workflows import (
+    check,
+    formats,
+    mask,
+    qd_answer,
+    qd_evidence_answer,
+    qd_summarize_answer,
+    rag_two_agent,
+    rewrite_select_answer,
+    single_agent,
+    tool_formats,
+)
 
 
 def metric(trace, leaf, turn):
@@ -58,10 +70,23 @@ def one_problem(flow, **changes):
 
 
 @pytest.mark.parametrize('order', ['role_first', 'context_first'])
-@pytest.mark.parametrize('build', [qd_answer.build, rag_iterative.build])
-def test_built_in_workflows_have_no_fault(build, order):
-    flow = build(prompt_tokens=64, response_tokens=64, prompt_order=order)
+@pytest.mark.parametrize(
+    'module',
+    [
+        mask,
+        qd_answer,
+        qd_evidence_answer,
+        qd_summarize_answer,
+        rag_two_agent,
+        rewrite_select_answer,
+        single_agent,
+    ],
+    ids=lambda module: module.__name__.rpartition('.')[2],
+)
+def test_built_in_workflows_have_no_fault(module, order):
+    flow = module.build(prompt_tokens=64, response_tokens=64, prompt_order=order)
     assert problems_of(flow) == []
+    assert pickle.loads(pickle.dumps(flow)) == flow
 
 
 def test_an_unknown_role_is_named():

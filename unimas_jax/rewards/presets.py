@@ -1,6 +1,7 @@
 """Usual rewards, as builders that a gin file names."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 from unimas_jax.specs import (
     Absolute,
@@ -40,6 +41,7 @@ def marginal_turns(
     absolute: Sequence[str] = (),
     marginal: Sequence[str] = (),
     next_marginal: Sequence[str] = (),
+    own_answers: Mapping[str, str] | None = None,
     format_weight: float = 1.0,
     truncated_weight: float = 0.0,
 ) -> RewardSpec:
@@ -50,6 +52,8 @@ def marginal_turns(
         absolute: Roles that earn the score after their turn.
         marginal: Roles that earn what their turn added.
         next_marginal: Roles that earn what the next turn adds, such as a reflection.
+        own_answers: Roles that are judged by an answer of their own, in the state field
+            that is given, such as a planner; `metric` must have a field `answer`.
         format_weight: Charged for an illegal reply.
         truncated_weight: Charged for a reply cut by its length limit.
 
@@ -58,6 +62,9 @@ def marginal_turns(
     """
     penalty = FormatPenalty(weight=format_weight, truncated_weight=truncated_weight)
     parts: dict[str, tuple] = {}
+    for role, field in (own_answers or {}).items():
+        own = dataclasses.replace(metric, answer=field)
+        parts[role] = (Absolute(metric=own), penalty)
     for kind, roles in (
         (Absolute, absolute),
         (Marginal, marginal),

@@ -33,6 +33,7 @@ def variables(
     *,
     groups: int,
     ranks: int,
+    numbered: bool = False,
 ) -> dict[str, str]:
     """Return the texts for `sections`; those without content are empty.
 
@@ -40,6 +41,7 @@ def variables(
         searches: What was searched for and the passages found, best first.
         groups: As in `sections`; there may be fewer searches, not more.
         ranks: As in `sections`; further passages are left out.
+        numbered: Whether passages have their numbers, from 1, instead of a dash.
     """
     assert len(searches) <= groups, f'{len(searches)} searches for {groups} groups'
     texts = {}
@@ -48,7 +50,8 @@ def variables(
         texts[_search_name(group)] = f'Search: {query}\n' if query else ''
         for rank in range(ranks):
             found = rank < len(passages)
-            text = f'- {passage_text(passages[rank])}\n' if found else ''
+            mark = f'{rank + 1}.' if numbered else '-'
+            text = f'{mark} {passage_text(passages[rank])}\n' if found else ''
             texts[_passage_name(group, rank)] = text
     return texts
 

@@ -50,6 +50,13 @@ class Tagged(NamedTuple):
     text: str
 
 
+class Chosen(NamedTuple):
+    """Which of several formats a reply has, and its value in it."""
+
+    name: str
+    value: Any
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FreeText:
     """The whole reply, as `str`."""
@@ -356,6 +363,46 @@ class CodeBlock:
     def sample(self) -> str:
         """Return a legal reply."""
         return f'```{self.language}\nsample\n```'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnyOf:
+    """One of several formats; a `Chosen`. A reply that fits none or two is illegal.
+
+    Attributes:
+        options: Name to format.
+    """
+
+    options: Mapping[str, Any]
+
+    def __post_init__(self):
+        check_types(self)
+        require(
+            len(self.options) >= 2, 'AnyOf.options', self.options, 'give two or more.'
+        )
+
+    def parse(self, text: str) -> Chosen:
+        """Return which format the reply has, and its value in it."""
+        found, reasons = [], []
+        for name, option in self.options.items():
+            try:
+                found.append(Chosen(name, option.parse(text)))
+            except FormatError as error:
+                reasons.append(f'no {name}: {error}')
+        if not found:
+            raise FormatError('; '.join(reasons))
+        if len(found) > 1:
+            raise FormatError(f'both {found[0].name} and {found[1].name}')
+        return found[0]
+
+    def describe(self) -> str:
+        """Return the contract in words, with a line for each option."""
+        options = (option.describe() for option in self.options.values())
+        return '\n'.join(('Reply in one of these ways:', *options))
+
+    def sample(self) -> str:
+        """Return a legal reply."""
+        return next(iter(self.options.values())).sample()
 
 
 _KIND_WORDS = {

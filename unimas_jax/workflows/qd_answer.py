@@ -6,35 +6,18 @@ All sub-queries are written before anything is retrieved, so they serve comparis
 intersection questions. Where `decompose` breaks its format, there is nothing to search
 for, and `answer` answers the question directly.
 
+The prompt order is `role_first`: the instructions are a prefix that all queries share.
+`answer` alone sees passages, so there is no context that two roles could share.
+
 Source: the workflow `qd_answer` of UnityMAS-O, https://arxiv.org/abs/2605.26646; the
 fan-out, there copied nodes, is a `Map`, and the prompts are our own.
 """
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal
+import functools
+from typing import Literal
 
-from unimas_jax.specs import (
-    Graph,
-    Map,
-    RoleNode,
-    RoleSpec,
-    Sampling,
-    Section,
-    ToolNode,
-    WorkflowSpec,
-    chain,
-)
-from unimas_jax.workflows import documents, formats, prompts, updates
-
-DECOMPOSE = """\
-Split the question into the short search queries that are needed to answer it, one for
-each thing to look up. Do not answer it.
-"""
-
-ANSWER = """\
-Answer the question with as few words as possible. Use the passages if there are any.
-"""
+from unimas_jax.specs import Graph, Map, RoleNode, WorkflowSpec, chain
+from unimas_jax.workflows import documents, formats, qa_parts, updates
 
 
 def build(
@@ -45,8 +28,8 @@ def build(
     top_k: int = 4,
     temperature: float = 1.0,
     timeout_seconds: float = 30.0,
-    decompose_prompt: str = DECOMPOSE,
-    answer_prompt: str = ANSWER,
+    decompose_prompt: str = qa_parts.DECOMPOSE,
+    answer_prompt: str = qa_parts.ANSWER,
     prompt_order: Literal['role_first', 'context_first'] = 'role_first',
 ) -> WorkflowSpec:
     """Return the workflow; it needs the tool `retriever`.
@@ -62,32 +45,22 @@ def build(
         answer_prompt: What `answer` is told; the output contract is added.
         prompt_order: See `WorkflowSpec`.
     """
-    sampling = Sampling(max_tokens=response_tokens, temperature=temperature)
-    question = Section(name='question', text='Question: {question}\n', priority=2000)
+    role = functools.partial(
+        qa_parts.role,
+        prompt_tokens=prompt_tokens,
+        response_tokens=response_tokens,
+        temperature=temperature,
+        order=prompt_order,
+    )
+    question = qa_parts.QUESTION
     found = documents.sections(groups=max_sub_queries, ranks=top_k)
     queries = formats.JsonKey(key='sub_queries', max_items=max_sub_queries)
-    decompose = RoleSpec(
-        name='decompose',
-        prompt=prompts.arrange(
-            decompose_prompt, queries, (question,), order=prompt_order
-        ),
-        format=queries,
-        sampling=sampling,
-        prompt_tokens=prompt_tokens,
-    )
-    final = formats.Tag(name='final_answer')
-    answer = RoleSpec(
-        name='answer',
-        prompt=prompts.arrange(
-            answer_prompt, final, (question, *found), order=prompt_order
-        ),
-        format=final,
-        sampling=sampling,
-        prompt_tokens=prompt_tokens,
-    )
     return WorkflowSpec(
         name='qd_answer',
-        roles=(decompose, answer),
+        roles=(
+            role('decompose', decompose_prompt, queries, (question,)),
+            role('answer', answer_prompt, qa_parts.FINAL, (question, *found)),
+        ),
         inputs=('question',),
         initial={'answer': ''},
         answer='answer',
@@ -96,40 +69,10 @@ def build(
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvidenceView:
-    """View of `answer`: the question and the passages of each sub-query."""
-
-    groups: int
-    ranks: int
-
-    def __call__(self, state: Mapping[str, Any]) -> dict[str, str]:
-        """Return the variables of the prompt."""
-        searches = tuple(zip(state['sub_queries'], state['evidence'], strict=True))
-        shown = documents.variables(searches, groups=self.groups, ranks=self.ranks)
-        return {'question': state['question']} | shown
-
-
 def _graph(max_sub_queries: int, top_k: int, timeout_seconds: float) -> Graph:
-    retrieve = ToolNode(
-        name='retrieve',
-        tool='retriever',
-        reads=('sub_query',),
-        writes=('passages',),
-        arguments=updates.Take({'query': 'sub_query'}),
-        update=updates.Keep('passages'),
-        timeout_seconds=timeout_seconds,
-    )
+    retrieve = qa_parts.retrieve_node('sub_query', timeout_seconds=timeout_seconds)
     return chain(
-        RoleNode(
-            name='decompose',
-            role='decompose',
-            reads=('question',),
-            writes=('sub_queries',),
-            update=updates.Keep('sub_queries'),
-            # Nothing to search for: the question is then answered directly.
-            invalid=updates.Put({'sub_queries': ()}),
-        ),
+        qa_parts.decompose_node(),
         Map(
             name='search',
             over='sub_queries',
@@ -145,6 +88,6 @@ def _graph(max_sub_queries: int, top_k: int, timeout_seconds: float) -> Graph:
             writes=('answer',),
             update=updates.Keep('answer'),
             invalid=updates.Put({'answer': ''}),
-            view=EvidenceView(groups=max_sub_queries, ranks=top_k),
+            view=qa_parts.FoundView(groups=max_sub_queries, ranks=top_k),
         ),
     )
