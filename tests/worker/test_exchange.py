@@ -8,7 +8,8 @@ from unimas_jax.protocol import Request, Segment
 from unimas_jax.specs import Sampling
 from unimas_jax.trace import Key
 from unimas_jax.worker import exchange
-from unimas_jax.worker.tokenizer import PromptTokenizer, PromptUnfit
+from unimas_jax.worker.prompt_tokens import PromptUnfit
+from unimas_jax.worker.tokenizer import PromptTokenizer
 
 END = 258
 

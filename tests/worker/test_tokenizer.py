@@ -6,7 +6,8 @@ import pytest
 
 from unimas_jax.protocol import Segment
 from unimas_jax.specs import SpecError
-from unimas_jax.worker.tokenizer import PromptTokenizer, PromptUnfit
+from unimas_jax.worker.prompt_tokens import PromptUnfit
+from unimas_jax.worker.tokenizer import PromptTokenizer
 
 START, END, TEXT_END = 257, 258, 256
 

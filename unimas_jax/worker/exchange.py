@@ -13,7 +13,7 @@ import numpy as np
 
 from unimas_jax.protocol import Reply, Request, Score
 from unimas_jax.worker.buffer import Rollout
-from unimas_jax.worker.tokenizer import PromptTokenizer, PromptUnfit
+from unimas_jax.worker.prompt_tokens import PromptUnfit, Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Saying:
 def read(
     request: Request,
     earlier: Rollout | None,
-    tokenizer: PromptTokenizer,
+    tokenizer: Tokenizer,
     *,
     context_tokens: int,
 ) -> Reading:
@@ -151,7 +151,7 @@ def reply_of(
     request: Request,
     reading: Reading,
     saying: Saying,
-    tokenizer: PromptTokenizer,
+    tokenizer: Tokenizer,
     *,
     cached_tokens: int = 0,
 ) -> Reply:

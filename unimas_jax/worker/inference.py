@@ -24,8 +24,9 @@ from unimas_jax.worker.cache import Geometry
 from unimas_jax.worker.commands import Argument
 from unimas_jax.worker.executor import Outputs, fetch
 from unimas_jax.worker.launches import Drawn, RowSettings
+from unimas_jax.worker.prompt_tokens import PromptUnfit
 from unimas_jax.worker.scheduler import Ticket
-from unimas_jax.worker.tokenizer import PromptTokenizer, PromptUnfit
+from unimas_jax.worker.tokenizer import PromptTokenizer
 
 Submit = Callable[[str, Mapping[str, Argument]], concurrent.futures.Future[Outputs]]
 """`(command, arguments) -> future outputs`, on the launching thread."""

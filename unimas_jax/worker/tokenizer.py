@@ -9,7 +9,6 @@ Thoughts stay in the ids of a reply and in its text, whatever the tokenizer call
 marks; who reads the text leaves them out (`workflows.parsing.without_thought`).
 """
 
-import dataclasses
 import functools
 import json
 import pathlib
@@ -22,6 +21,8 @@ import transformers
 
 from unimas_jax.protocol import Segment
 from unimas_jax.specs import SpecError
+from unimas_jax.worker import prompt_tokens
+from unimas_jax.worker.prompt_tokens import Prompt, speakers_of
 
 CACHED_TEXTS = 4096
 """Section texts whose ids are remembered."""
@@ -34,23 +35,6 @@ THOUGHT_BEGIN, THOUGHT_END = '<think>', '</think>'
 
 _THINKING = 'enable_thinking'
 """The template's variable that asks for a thought, in the families that have one."""
-
-
-class PromptUnfit(ValueError):
-    """A prompt that is empty, or too long with everything cut that may be."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Prompt:
-    """A tokenized prompt.
-
-    Attributes:
-        ids: [P] int32.
-        cuts: (section, tokens cut) of each section that was cut.
-    """
-
-    ids: np.ndarray
-    cuts: tuple[tuple[str, int], ...]
 
 
 class PromptTokenizer:
@@ -118,7 +102,7 @@ class PromptTokenizer:
             PromptUnfit: It is empty, or the sections that may not be cut are too long.
             SpecError: The template has no switch for thoughts, and one is asked for.
         """
-        frame = self._frame(_speakers(segments), thinking)
+        frame = self._frame(speakers_of(segments), thinking)
         return self._fit(segments, frame, limit)
 
     def suffix(
@@ -141,7 +125,7 @@ class PromptTokenizer:
             PromptUnfit: It is empty, or the sections that may not be cut are too long.
             SpecError: The template has no switch for thoughts, and one is asked for.
         """
-        speakers = ('user', 'assistant', *_speakers(segments))
+        speakers = ('user', 'assistant', *speakers_of(segments))
         frame = list(self._frame(speakers, thinking)[2:])
         end = self._turn_end
         is_ended = bool(end) and len(after) > 0 and int(after[-1]) in self.stop_ids
@@ -176,37 +160,8 @@ class PromptTokenizer:
     def _fit(
         self, segments: Sequence[Segment], frame: Sequence[list[int]], limit: int
     ) -> Prompt:
-        """Put sections between the literal parts of `frame` and cut them to `limit`."""
-        texts = [list(self._encode_text(segment.text)) for segment in segments]
-        total = sum(map(len, texts)) + sum(map(len, frame))
-        cuts: dict[int, int] = {}
-        by_priority = sorted(
-            (x.priority, i) for i, x in enumerate(segments) if x.priority is not None
-        )
-        for _, index in by_priority:
-            count = min(max(total - limit, 0), len(texts[index]))
-            if count:
-                keeps_head = segments[index].keep == 'head'
-                texts[index] = (
-                    texts[index][:-count] if keeps_head else texts[index][count:]
-                )
-                cuts[index] = count
-                total -= count
-        if total > limit:
-            raise PromptUnfit(
-                f'the prompt needs {total} tokens with everything cut that may be, and '
-                f'its limit is {limit}: raise prompt_tokens, or give a section a '
-                'priority so that it can be cut.'
-            )
-        if total == 0:
-            raise PromptUnfit('the prompt is empty: give a section some text.')
-        ids = list(frame[0])
-        for text, literal in zip(texts, frame[1:], strict=True):
-            ids += text + literal
-        return Prompt(
-            ids=np.asarray(ids, np.int32),
-            cuts=tuple((segments[i].name, cuts[i]) for i in sorted(cuts)),
-        )
+        texts = [self._encode_text(segment.text) for segment in segments]
+        return prompt_tokens.fit(segments, texts, frame, limit)
 
     def _opened_uncached(self, thinking: bool | None) -> str:
         if not self._has_template:
@@ -291,7 +246,3 @@ class PromptTokenizer:
                 'end-of-text token; set eos_token in tokenizer_config.json.'
             )
         return ids
-
-
-def _speakers(segments: Sequence[Segment]) -> tuple[str, ...]:
-    return tuple(segment.speaker for segment in segments)
