@@ -1,0 +1,192 @@
+"""Runs one case of a problem in the sandbox and forms its verdict.
+
+The verdict rests on how processes ended and on comparing data outside of them.
+"""
+
+import dataclasses
+import json
+from typing import Any, Literal
+
+from unimas_jax.tools import sandbox_wire
+from unimas_jax.tools.code_tests import AssertCase, CallCase, Case, StdinCase
+from unimas_jax.tools.comparators import Comparison, outputs_match, values_match
+from unimas_jax.tools.sandbox import Ending, Limits, Sandbox
+
+Code = Literal[
+    'ok',
+    'wrong_answer',
+    'time_limit',
+    'memory_limit',
+    'run_time_error',
+    'no_code',
+    'tool_error',
+]
+"""How a case ended, from signals, exit codes and comparisons, never from text."""
+
+SHOWN = 1000
+"""Characters that are kept of an input, an output and an error."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CaseResult:
+    """How one case went.
+
+    Attributes:
+        code: How it ended.
+        input: What the solution was given: standard input, or a call.
+        output: What it printed or returned, shortened. What was expected is not here.
+        error: The end of what it wrote to standard error; for `tool_error`, why.
+    """
+
+    code: Code
+    input: str
+    output: str = ''
+    error: str = ''
+
+
+def run_case(
+    sandbox: Sandbox,
+    code: str,
+    case: Case,
+    *,
+    comparison: Comparison,
+    limits: Limits,
+    slot: int = 0,
+) -> CaseResult:
+    """Run a case; blocks until its processes have ended.
+
+    Args:
+        sandbox: Where.
+        code: The solution.
+        case: What to run.
+        comparison: How printed answers are judged.
+        limits: Of each process.
+        slot: Told apart from cases that run at the same time.
+    """
+    if isinstance(case, AssertCase):
+        return _run_test(sandbox, code, case, limits, slot)
+    if isinstance(case, CallCase):
+        ending = sandbox.run_call(
+            code, case.function, case.arguments, limits, slot=slot
+        )
+        return ended(case, ending.failure, ending.stderr) or judge_value(
+            case, ending.report
+        )
+    ending = sandbox.run_program(code, case.input, limits, slot=slot)
+    if failed := ended(case, ending.failure, ending.stderr):
+        return failed
+    output = _text(ending.stdout)
+    if comparison.kind == 'program':
+        return _ask_checker(sandbox, case, output, comparison, limits, slot)
+    is_right = outputs_match(output, case.output, comparison)
+    return CaseResult(
+        code='ok' if is_right else 'wrong_answer',
+        input=shown_input(case),
+        output=shorten(output),
+    )
+
+
+def judge_value(case: CallCase, report: bytes) -> CaseResult:
+    """Compare what a call returned with what is expected.
+
+    Args:
+        case: The call.
+        report: The returned value as `sandbox_wire` writes it, from a process that is
+            not trusted.
+    """
+    try:
+        value = sandbox_wire.decode(json.loads(report), lambda text: text)
+    except (ValueError, TypeError, RecursionError):
+        return CaseResult(code='wrong_answer', input=shown_input(case))
+    is_right = values_match(value, case.output) or (
+        case.wrapped and values_match(value, case.output[0])
+    )
+    return CaseResult(
+        code='ok' if is_right else 'wrong_answer',
+        input=shown_input(case),
+        output=shorten(repr(value)),
+    )
+
+
+def ended(case: Case, failure: str, stderr: bytes) -> CaseResult | None:
+    """Return the result of a process that ended badly, else None."""
+    if not failure:
+        return None
+    error = _text(stderr)[-SHOWN:]
+    return CaseResult(code=failure, input=shown_input(case), error=error)
+
+
+def shown_input(case: Case) -> str:
+    """Return what a solution is given by a case, without what is expected."""
+    if isinstance(case, StdinCase):
+        return shorten(case.input)
+    if isinstance(case, CallCase):
+        return shorten(f'{case.function}({", ".join(map(repr, case.arguments))})')
+    return ''
+
+
+def shorten(text: str) -> str:
+    """Return at most `SHOWN` characters of a text, its beginning."""
+    return text if len(text) <= SHOWN else f'{text[:SHOWN]}...'
+
+
+def _run_test(
+    sandbox: Sandbox, code: str, case: AssertCase, limits: Limits, slot: int
+) -> CaseResult:
+    judge, solution = sandbox.run_test(code, case, limits, slot=slot)
+    report = _report(judge)
+    verdict = report.get('verdict', '')
+    if not judge.is_ready or not solution.is_ready:
+        stderr = judge.stderr if not judge.is_ready else solution.stderr
+        return CaseResult(code='tool_error', input='', error=_text(stderr)[-SHOWN:])
+    if verdict == 'unsupported':
+        reason = 'the test gives the solution what is no plain data'
+        return CaseResult(code='tool_error', input='', error=reason)
+    return CaseResult(
+        code=_code(verdict, judge, solution),
+        input=report.get('call', ''),
+        output=report.get('result', ''),
+        error=_text(solution.stderr)[-SHOWN:],
+    )
+
+
+def _code(verdict: str, judge: Ending, solution: Ending) -> Code:
+    """Form the verdict of a test; only a judge that ended well can let it pass."""
+    if solution.failure in ('time_limit', 'memory_limit') or judge.failure:
+        return solution.failure or judge.failure
+    if verdict == 'passed':
+        return 'ok'
+    return 'run_time_error' if verdict in ('lost', 'raised') else 'wrong_answer'
+
+
+def _report(judge: Ending) -> dict[str, Any]:
+    """Return what the judge says; nothing if it did not get to the end."""
+    return json.loads(judge.report) if judge.report else {}
+
+
+def _ask_checker(
+    sandbox: Sandbox,
+    case: StdinCase,
+    output: str,
+    comparison: Comparison,
+    limits: Limits,
+    slot: int,
+) -> CaseResult:
+    """Let the problem's own checker decide, in a sandbox without the solution."""
+    arguments = (case.input, case.output, output)
+    ending = sandbox.run_call(comparison.program, 'check', arguments, limits, slot=slot)
+    is_right = not ending.failure and ending.report in (b'true', b'1')
+    return CaseResult(
+        code='tool_error'
+        if not ending.is_ready
+        else 'ok'
+        if is_right
+        else 'wrong_answer',
+        input=shown_input(case),
+        output=shorten(output),
+        error='' if ending.is_ready else _text(ending.stderr)[-SHOWN:],
+    )
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors='replace')
