@@ -41,7 +41,9 @@ class Loaded:
     import_folders: tuple[str, ...]
 
 
-def load(gin_files: Sequence[str], gin_bindings: Sequence[str] = ()) -> Loaded:
+def load(
+    gin_files: Sequence[str], gin_bindings: Sequence[str] = (), *, resolved: str = ''
+) -> Loaded:
     """Load an experiment.
 
     The current folder and the folder of the first file go on `sys.path`, so that a
@@ -51,12 +53,15 @@ def load(gin_files: Sequence[str], gin_bindings: Sequence[str] = ()) -> Loaded:
     Args:
         gin_files: The experiment first; later files replace single bindings.
         gin_bindings: Single bindings, which win over files.
+        resolved: The `config.gin` of a run, read before all others. What the others
+            replace of it may have settings that nothing reads any more.
 
     Raises:
         ConfigError: A file is missing or does not parse, a name is unknown, a required
             field is not set, or a binding is read by nothing.
         SpecError: A value is not acceptable to the specification it is for.
     """
+    gin_files = [resolved, *gin_files] if resolved else gin_files
     if not gin_files:
         raise ConfigError('--gin_file is missing: name at least one gin file.')
     first = pathlib.Path(_existing(gin_files[0])).resolve()
@@ -83,7 +88,7 @@ def load(gin_files: Sequence[str], gin_bindings: Sequence[str] = ()) -> Loaded:
         models=models,
         credit=catalog.parse(rule) if isinstance(rule, str) else rule,
     )
-    _refuse_unread()
+    _refuse_unread(pathlib.Path(first).read_text() if resolved else '')
     return Loaded(
         experiment=experiment,
         text=gin.operative_config_str(),
@@ -189,9 +194,10 @@ def _one_line(error: Exception) -> str:
     return f'{message} {place}'.strip()
 
 
-def _refuse_unread() -> None:
+def _refuse_unread(tolerated: str) -> None:
     """Raise if a binding had no effect, such as a misspelt macro or scope."""
     unread = _names(gin.config_str()) - _names(gin.operative_config_str())
+    unread -= _names(tolerated)
     if unread:
         raise ConfigError(
             f'gin bindings that nothing reads: {sorted(unread)}; '

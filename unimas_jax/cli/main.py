@@ -6,13 +6,23 @@ import sys
 from collections.abc import Sequence
 
 from unimas_jax import specs
-from unimas_jax.cli import check, evaluate, export, report, sft, traces, train
+from unimas_jax.cli import (
+    check,
+    credit,
+    dryrun,
+    evaluate,
+    export,
+    report,
+    sft,
+    traces,
+    train,
+)
 from unimas_jax.controller.backend import WorkerLost
 from unimas_jax.controller.episodes import FailureRatioExceeded
 from unimas_jax.controller.loop import Diverged
 from unimas_jax.controller.router import RequestRefused
 
-COMMANDS = (train, evaluate, sft, export, check, traces, report)
+COMMANDS = (train, evaluate, sft, export, check, dryrun, traces, credit, report)
 INTERRUPTED = 130
 
 ENDED = (FailureRatioExceeded, WorkerLost, Diverged, RequestRefused)
