@@ -11,17 +11,18 @@ from unimas_jax.workflows import formats
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Questions:
-    """Ten questions for training, five for dev and test each."""
+    """Ten questions for training, other five for dev and test each."""
 
     size: int = 10
 
     def load(self, split, data_dir):
         count = self.size if split == 'train' else 5
+        where = '' if split == 'train' else f'{split}: '
         return [
             Query(
                 id=f'{split}{i}',
                 dataset='even' if i % 2 == 0 else 'odd',
-                fields={'question': f'what is {i}?'},
+                fields={'question': f'{where}what is {i}?'},
                 gold=str(i),
             )
             for i in range(count)

@@ -240,12 +240,15 @@ def test_an_endpoint_of_a_gin_file_plays_its_role(capsys, tmp_path, use_backend)
         assert not server.requests
         status, said = run(capsys, 'train', endpoint, output)
         assert status == 0, said
-        # Four queries of test and dev each, before and after a step of two.
-        assert len(server.requests) == 8 + 2 + 8
+        # Four queries of test and dev each, before and after a step of two; as that is
+        # no better on dev, test once more with the first weights.
+        assert len(server.requests) == 8 + 2 + 8 + 4
         flags = ['--gin_file=debate.gin', endpoint, output, '--split=dev']
-        assert main.main(['eval', *flags]) == 0
-        assert len(server.requests) == 18 + 4
-    assert json.loads(capsys.readouterr().out)['eval/dev/queries'] == 4
+        assert main.main(['eval', *flags, '--checkpoint=last']) == 0
+        assert len(server.requests) == 22 + 4
+    *table, last_line = capsys.readouterr().out.splitlines()
+    assert json.loads(last_line)['eval/dev/queries'] == 4
+    assert table[0].split() == ['dev'] and table[1].startswith('score ')
 
 
 def test_an_endpoint_that_is_down_ends_training_in_one_line(

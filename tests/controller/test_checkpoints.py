@@ -97,3 +97,22 @@ def test_files_are_plain_json(tmp_path):
     assert state['step'] == 3 and state['cursor'] == 12
     manifest = json.loads((tmp_path / '3' / 'manifest.json').read_text())
     assert manifest == {'step': 3, 'models': ['draft', 'answer']}
+
+
+def test_the_best_outlives_newer_ones_until_another_is_better(tmp_path):
+    store = checkpoints(tmp_path)
+    save(store, [1, 2])
+    store.keep_best(1)
+    save(store, [3, 4, 5])
+    assert store.steps() == [1, 4, 5]
+    store.keep_best(5)
+    assert store.steps() == [4, 5]
+
+
+def test_the_best_is_found_among_checkpoints_by_its_score_on_dev(tmp_path):
+    store = checkpoints(tmp_path, keep=9)
+    assert store.best_by({1: {'eval/dev/score': 0.5}}) is None
+    save(store, [0, 2, 4, 6])
+    metrics = {0: 0.1, 2: 0.4, 3: 0.9, 4: 0.4}
+    rows = {step: {'eval/dev/score': score} for step, score in metrics.items()}
+    assert store.best_by(rows | {6: {'eval/test/score': 1.0}}) == 2

@@ -1,6 +1,7 @@
 """Scores on dev and test: worked by hand, failures included."""
 
 import asyncio
+import itertools
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from unimas_jax import specs
 from unimas_jax.controller import evaluate
 from unimas_jax.controller.episodes import Episodes
 from unimas_jax.controller.router import Router
+from unimas_jax.metrics import names
 
 MODELS = {'draft': 'g', 'answer': 'g'}
 
@@ -39,6 +41,14 @@ def is_right(trace, leaf, turn):
     return float(leaf.state.get('answer') == trace.query.gold)
 
 
+def half_credit(trace, leaf, turn):
+    return is_right(trace, leaf, turn) / 2
+
+
+def always_one(trace, leaf, turn):
+    return 1.0
+
+
 def number_asked(request, weight):
     """Answer questions 0, 1 and 2 with their number, and others with 9."""
     number = next(c for c in request.segments[0].text if c.isdigit())
@@ -57,7 +67,7 @@ def test_score_is_the_mean_over_samples():
 
 def test_a_failed_query_counts_as_wrong():
     """Leaving query 1 out would give 2/4 instead of 2/5."""
-    broken = small_experiment.LookUp(broken=('what is 1?',))
+    broken = small_experiment.LookUp(broken=('dev: what is 1?',))
     result = run(small_experiment.experiment(tools={'look_up': broken}), number_asked)
     assert result.metrics['eval/dev/score'] == pytest.approx(2 / 5)
     assert result.metrics['eval/dev/failed'] == 1
@@ -76,6 +86,83 @@ def test_every_sample_counts_and_is_sampled_as_the_evaluation_says():
     assert result.metrics['eval/dev/score'] == pytest.approx(3 / 20)
     assert {request.sampling.temperature for request in seen} == {0.3}
     assert {request.purpose for request in seen} == {'evaluate'}
+
+
+def test_pass_at_k_by_hand():
+    """Of 4 samples one is solved: 3 of the 6 pairs hold it."""
+    assert evaluate.pass_at_k(1, 4, 1) == pytest.approx(1 / 4)
+    assert evaluate.pass_at_k(1, 4, 2) == pytest.approx(3 / 6)
+    assert evaluate.pass_at_k(1, 4, 4) == 1
+    # 2 of 5 solved: 3 of the 10 pairs hold none, 1 of the 10 triples.
+    assert evaluate.pass_at_k(2, 5, 2) == pytest.approx(7 / 10)
+    assert evaluate.pass_at_k(2, 5, 3) == pytest.approx(9 / 10)
+    assert evaluate.pass_at_k(0, 5, 5) == 0 and evaluate.pass_at_k(5, 5, 1) == 1
+
+
+@pytest.mark.parametrize(('samples', 'solved', 'k'), [(6, 2, 3), (7, 4, 2), (5, 1, 4)])
+def test_pass_at_k_counts_subsets(samples, solved, k):
+    subsets = list(itertools.combinations([i < solved for i in range(samples)], k))
+    expected = sum(map(any, subsets)) / len(subsets)
+    assert evaluate.pass_at_k(solved, samples, k) == pytest.approx(expected)
+
+
+def test_pass_at_k_needs_the_full_score_and_avg_at_k_is_the_score():
+    """Queries 0, 1 and 2 are solved in one sample of four, 3 and 4 in none."""
+
+    def right_once(request, weight):
+        return number_asked(request, weight) if request.key.sample == 1 else '9'
+
+    spec = specs.EvaluationSpec(
+        samples=4, temperature=1.0, metrics={'half': half_credit, 'em': is_right}
+    )
+    result = run(small_experiment.experiment(evaluation=spec), right_once).metrics
+    assert result['eval/dev/score'] == pytest.approx(3 / 20)
+    assert result['eval/dev/pass@1'] == pytest.approx(3 / 20)
+    assert result['eval/dev/pass@2'] == pytest.approx(3 / 5 * 1 / 2)
+    assert result['eval/dev/pass@4'] == pytest.approx(3 / 5)
+    assert result['eval/dev/metric/em'] == pytest.approx(3 / 20)
+    assert result['eval/dev/metric/half'] == pytest.approx(3 / 20 / 2)
+
+
+@pytest.mark.parametrize(
+    ('samples', 'ks'), [(1, [1]), (2, [1, 2]), (5, [1, 2, 4, 5]), (8, [1, 2, 4, 8])]
+)
+def test_pass_at_k_is_reported_for_powers_of_two_and_all(samples, ks):
+    assert evaluate.budgets(samples) == ks
+
+
+def test_several_greedy_samples_are_refused():
+    with pytest.raises(specs.SpecError, match='temperature is 0.0: .*all the same'):
+        specs.EvaluationSpec(samples=2)
+
+
+def test_further_metrics_count_failures_as_wrong():
+    broken = small_experiment.LookUp(broken=('dev: what is 1?',))
+    spec = specs.EvaluationSpec(metrics={'one': always_one})
+    experiment = small_experiment.experiment(tools={'look_up': broken}, evaluation=spec)
+    result = run(experiment, number_asked).metrics
+    assert result['eval/dev/metric/one'] == pytest.approx(4 / 5)
+
+
+def test_cost_of_a_sample():
+    """Question 1 fails at its tool, so two of ten role calls are not made."""
+    broken = small_experiment.LookUp(broken=('dev: what is 1?',))
+    result = run(
+        small_experiment.experiment(tools={'look_up': broken}), number_asked
+    ).metrics
+    assert result['eval/dev/turns'] == 1
+    assert result['eval/dev/tool_calls/look_up'] == 1
+    assert result['eval/dev/role_calls'] == pytest.approx(8 / 5)
+    assert result['eval/dev/role_calls/draft'] == pytest.approx(4 / 5)
+    # The scripted models say one token for each reply, and read none.
+    assert result['eval/dev/response_tokens'] == pytest.approx(8 / 5)
+    assert result['eval/dev/response_tokens/answer'] == pytest.approx(4 / 5)
+    assert result['eval/dev/prompt_tokens'] == 0
+
+
+def test_every_metric_of_an_evaluation_is_explained():
+    result = run(small_experiment.experiment(), number_asked)
+    assert all(names.lookup(name) for name in result.metrics)
 
 
 def test_legality_is_reported_by_role():

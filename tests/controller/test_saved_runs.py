@@ -16,7 +16,7 @@ MODELS = {'draft': 'left', 'answer': 'right'}
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    """The folder of a finished run, which holds checkpoints 4 and 6."""
+    """The folder of a finished run, which holds checkpoints 0, 4 and 6."""
     run_folder = RunFolder(tmp_path_factory.mktemp('run'))
     run_folder.prepare()
     backend = scripted_backend.ScriptedBackend(MODELS)
@@ -42,7 +42,7 @@ def test_the_newest_checkpoint_scores_as_it_did_at_the_end_of_training(folder):
 
 
 def test_an_older_checkpoint_can_be_chosen(folder):
-    metrics, backend = evaluate(folder, splits=['test'], step=4)
+    metrics, backend = evaluate(folder, splits=['test'], checkpoints=['4'])
     assert ('restore', 4) in backend.log
     assert metrics['eval/test/score'] != folder.read_metrics()[6]['eval/test/score']
 
@@ -57,8 +57,8 @@ def test_without_checkpoints_initial_weights_are_evaluated(tmp_path, folder):
 
 
 def test_a_step_without_checkpoint_is_refused(folder):
-    with pytest.raises(specs.SpecError, match=r'--step is 5.*\[4, 6\]'):
-        evaluate(folder, splits=['test'], step=5)
+    with pytest.raises(specs.SpecError, match=r"--checkpoint is '5'.*\[0, 4, 6\]"):
+        evaluate(folder, splits=['test'], checkpoints=['5'])
 
 
 def test_every_model_is_exported_to_an_absolute_folder(folder, tmp_path, monkeypatch):

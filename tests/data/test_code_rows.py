@@ -85,11 +85,7 @@ def test_humaneval_rows_give_the_prompt_as_starter_code():
         'problem': 'Complete the function `add`.',
         'starter_code': HUMANEVAL['prompt'],
     }
-    assert query.gold == {
-        'test': HUMANEVAL['test'],
-        'entry_point': 'add',
-        'starter_code': HUMANEVAL['prompt'],
-    }
+    assert query.gold == {'tests': HUMANEVAL['test'], 'entry_point': 'add'}
 
 
 @pytest.mark.parametrize(
@@ -107,8 +103,8 @@ def test_mbpp_rows_name_the_tested_function_and_nothing_of_its_body(changes, set
         'starter_code': 'def add(a, b=0, *rest):',
     }
     assert query.gold == {
-        'test_list': tuple(MBPP['test_list']),
-        'test_setup': setup,
+        'tests': tuple(MBPP['test_list']),
+        'setup': setup,
         'entry_point': 'add',
     }
 

@@ -67,7 +67,7 @@ def test_a_report_counts_and_gives_examples():
         'train': [query(f't{i}', f'{"long " * 30}{i}') for i in range(5)],
         'test': [query(f's{i}', f'{"long " * 30}{i}') for i in range(5)],
     }
-    [line] = splits.describe(splits.disjoint(queries)[1])
+    [line] = splits.describe_dropped(splits.disjoint(queries)[1])
     assert line.startswith("dropped 5 queries of train that are in test: t0 = s0 ('lo")
     assert line.endswith("lo...'); ...") and len(line) < 300 and '\n' not in line
-    assert splits.describe([]) == []
+    assert splits.describe_dropped([]) == []

@@ -32,7 +32,12 @@ def run(args: argparse.Namespace) -> int:
     experiment = flags.load(args).experiment
     query = None
     if not args.without_data:
-        query = session.load(experiment, 'train', args.data_dir)[0]
+        queries, dropped = session.load(
+            experiment, ('train', 'dev', 'test'), args.data_dir
+        )
+        query = queries['train'][0]
+        for line in dropped:
+            print(line)
     problems = check.check(experiment, query)
     for problem in problems:
         print(problem, file=sys.stderr)

@@ -7,6 +7,7 @@ import json
 
 from unimas_jax.cli import flags
 from unimas_jax.controller import session
+from unimas_jax.metrics import evaluation_table
 from unimas_jax.metrics.run_folder import RunFolder
 
 
@@ -14,9 +15,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser(
         'eval',
-        help='evaluate a checkpoint of a run',
-        description='Run the workflow on a split and print its scores as one JSON '
-        'object. A sample that fails by infrastructure counts as wrong.',
+        help='evaluate the last and the best checkpoint of a run',
+        description='Run the workflow on a split with the last and the best checkpoint '
+        'of a run and print a table of scores and costs; the last line is the same as '
+        'one JSON object. A sample that fails by infrastructure counts as wrong.',
     )
     flags.add_experiment_flags(parser)
     flags.add_run_flags(parser)
@@ -27,13 +29,19 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help='what to evaluate on; repeatable (default: test)',
     )
     parser.add_argument(
-        '--step',
-        type=int,
-        default=None,
-        help='which checkpoint (default: the newest; without any, initial weights)',
+        '--checkpoint',
+        action='append',
+        metavar='WHICH',
+        help='last, best (on dev) or a step; repeatable (default: last and best; '
+        'without any checkpoint, initial weights)',
     )
     parser.add_argument(
-        '--samples', type=int, default=None, help='samples of each query'
+        '--samples',
+        type=int,
+        default=None,
+        metavar='K',
+        help='samples of each query, for avg@K and pass@K; above 1 they need a '
+        'temperature above 0',
     )
     parser.add_argument(
         '--temperature', type=float, default=None, help='of every role; 0 is greedy'
@@ -65,8 +73,9 @@ def run(args: argparse.Namespace) -> int:
             folder,
             splits=args.split or ['test'],
             data_dir=args.data_dir,
-            step=args.step,
+            checkpoints=args.checkpoint,
         )
     )
+    print(evaluation_table.render(metrics))
     print(json.dumps(metrics, sort_keys=True))
     return 0

@@ -26,7 +26,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         'one below its own for each role, with the adapter merged into the base',
     )
     parser.add_argument(
-        '--step', type=int, default=None, help='which checkpoint (default: the newest)'
+        '--checkpoint',
+        default='last',
+        metavar='WHICH',
+        help='last, best (on dev) or a step (default: last)',
     )
     parser.set_defaults(run=run)
 
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             flags.open_backend(args, loaded),
             folder,
             export_dir=args.export_dir,
-            step=args.step,
+            checkpoint=args.checkpoint,
         )
     )
     for path in written:

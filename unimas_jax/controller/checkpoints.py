@@ -4,7 +4,8 @@
     checkpoints/STEP/controller.json  step, data cursor, the step's metrics, config
     checkpoints/STEP/manifest.json    written last: without it the step does not exist
 
-STEP counts finished training steps.
+STEP counts finished training steps. The best checkpoint, which scored highest on dev,
+is kept beside the newest ones. Nothing is stored to find it: `metrics.jsonl` tells.
 """
 
 import dataclasses
@@ -18,6 +19,9 @@ from etils import epath
 from unimas_jax.controller.backend import Backend
 from unimas_jax.metrics.run_folder import is_remote, write_whole
 from unimas_jax.specs import SpecError
+
+DEV_SCORE = 'eval/dev/score'
+"""The metric by which the best checkpoint is chosen."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +45,11 @@ class Checkpoints:
     Args:
         folder: `RUN/checkpoints`, any path that etils knows.
         models: Names of all models.
-        keep: Complete checkpoints that are kept.
+        keep: Newest complete checkpoints that are kept.
         config: Resolved configuration of the run, as text.
+
+    Attributes:
+        best: The step of the best checkpoint, or None; see `keep_best`.
     """
 
     def __init__(self, folder: str, *, models: Sequence[str], keep: int, config: str):
@@ -50,6 +57,7 @@ class Checkpoints:
         self._models = tuple(models)
         self._keep = keep
         self._config = config
+        self.best: int | None = None
 
     def steps(self) -> list[int]:
         """Return the steps with a manifest, oldest first."""
@@ -89,12 +97,28 @@ class Checkpoints:
             step=state['step'], cursor=state['cursor'], metrics=state['metrics']
         )
 
+    def best_by(self, metrics: Mapping[int, Mapping[str, float]]) -> int | None:
+        """Return the step that scored highest on dev, the first of equals.
+
+        Args:
+            metrics: By step, as `RunFolder.read_metrics` returns.
+
+        Returns:
+            None where no checkpoint has been evaluated on dev.
+        """
+        scores = {
+            step: metrics[step][DEV_SCORE]
+            for step in self.steps()
+            if DEV_SCORE in metrics.get(step, {})
+        }
+        return max(scores, key=scores.__getitem__, default=None)
+
     def path(self, step: int) -> epath.Path:
         """Return the folder of a step."""
         return self._folder / str(step)
 
     async def save(self, backend: Backend, position: Position) -> None:
-        """Write a checkpoint, then delete the oldest ones beyond `keep`."""
+        """Write a checkpoint, then delete old ones beyond `keep` and `best`."""
         path = self.path(position.step)
         # What a crash or an abandoned branch of the run left behind.
         if path.exists():
@@ -107,10 +131,19 @@ class Checkpoints:
             path / 'manifest.json',
             {'step': position.step, 'models': list(self._models)},
         )
+        self._prune()
+
+    def keep_best(self, step: int | None) -> None:
+        """Keep this checkpoint beside the newest ones, and no earlier best."""
+        self.best = step
+        self._prune()
+
+    def _prune(self) -> None:
         for step in self.steps()[: -self._keep]:
-            # The manifest goes first: a half-deleted checkpoint does not exist.
-            (self.path(step) / 'manifest.json').unlink()
-            self.path(step).rmtree()
+            if step != self.best:
+                # The manifest goes first: a half-deleted checkpoint does not exist.
+                (self.path(step) / 'manifest.json').unlink()
+                self.path(step).rmtree()
 
     async def restore(self, backend: Backend, position: Position) -> None:
         """Bring every model to a position that `latest` or `save` knows."""

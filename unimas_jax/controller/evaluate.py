@@ -3,9 +3,14 @@
 Every sample weighs the same, whatever its data set. A sample that infrastructure failed
 scores zero: leaving it out would flatter the policy. The interval comes from resampling
 queries, since samples of one query are not independent.
+
+The score of k samples for each query is avg@k. A sample is solved if its score is full:
+an exact match, a right answer, every test passed. What a solution costs is counted for
+each sample: calls of roles and tools, tokens read and written.
 """
 
 import dataclasses
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,6 +24,9 @@ from unimas_jax.trace import Query, Trace, TraceGroup
 
 NUM_RESAMPLES = 1000
 """Bootstrap resamples; the ends of a 95 % interval are then good to a percent of it."""
+
+_FULL = 1 - 1e-9
+"""A score from here on is full; sums of shares may miss 1 by a rounding error."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +79,7 @@ async def evaluate(
         episodes: Runs workflows.
         queries: From `choose`.
         split: Names the metrics.
-        spec: Samples and temperature.
+        spec: Samples, temperature and further metrics.
         score: Judges a workflow.
         step: Finished training steps.
         seed: Of the bootstrap.
@@ -83,28 +91,62 @@ async def evaluate(
         samples=spec.samples,
         temperature=spec.temperature,
     )
-    prefix = f'eval/{split}'
+    traces = [trace for group in groups for trace in group.traces]
     scores = [[_score(trace, score) for trace in g.traces] for g in groups]
     by_query = np.array([statistics.fmean(row) for row in scores])
     low, high = interval(by_query, seed=seed)
-    traces = [trace for group in groups for trace in group.traces]
     metrics = {
-        f'{prefix}/score': float(by_query.mean()),
-        f'{prefix}/score_low': low,
-        f'{prefix}/score_high': high,
-        f'{prefix}/queries': float(len(groups)),
-        f'{prefix}/failed': float(
-            sum(any(is_failed(trace) for trace in g.traces) for g in groups)
-        ),
+        'step': float(step),
+        'score': float(by_query.mean()),
+        'score_low': low,
+        'score_high': high,
+        'queries': float(len(groups)),
+        'failed': float(sum(any(map(is_failed, g.traces)) for g in groups)),
     }
+    for name, metric in spec.metrics.items():
+        metrics[f'metric/{name}'] = statistics.fmean(_score(t, metric) for t in traces)
+    for k in budgets(spec.samples):
+        metrics[f'pass@{k}'] = statistics.fmean(
+            pass_at_k(sum(value >= _FULL for value in row), len(row), k)
+            for row in scores
+        )
     by_dataset = defaultdict(list)
     for group, value in zip(groups, by_query, strict=True):
         by_dataset[group.traces[0].query.dataset].append(float(value))
     for dataset, values in sorted(by_dataset.items()):
-        metrics[f'{prefix}/dataset/{dataset}'] = statistics.fmean(values)
+        metrics[f'dataset/{dataset}'] = statistics.fmean(values)
     for role, share in _legal(traces).items():
-        metrics[f'{prefix}/legal/{role}'] = share
-    return Evaluation(metrics=metrics, groups=groups)
+        metrics[f'legal/{role}'] = share
+    metrics |= _costs(traces)
+    return Evaluation(
+        metrics={f'eval/{split}/{name}': value for name, value in metrics.items()},
+        groups=groups,
+    )
+
+
+def budgets(samples: int) -> list[int]:
+    """Return the k of pass@k that are reported: powers of two, and all samples."""
+    powers = [2**i for i in range(samples.bit_length())]
+    return sorted({*powers, samples})
+
+
+def pass_at_k(solved: int, samples: int, k: int) -> float:
+    """Return the chance that k of the samples, drawn at random, hold a solved one.
+
+        1 - C(samples - solved, k) / C(samples, k)
+
+    This is unbiased for the chance that k new samples do, which 1 - (1 - solved /
+    samples)^k is not.
+
+    Args:
+        solved: Solved samples, in [0, samples].
+        samples: At least k.
+        k: At least 1.
+
+    Source: Chen et al. 2021, https://arxiv.org/abs/2107.03374, equation 1.
+    """
+    assert 0 <= solved <= samples and 1 <= k <= samples
+    return 1 - math.comb(samples - solved, k) / math.comb(samples, k)
 
 
 def interval(values: np.ndarray, *, seed: int) -> tuple[float, float]:
@@ -142,3 +184,20 @@ def _legal(traces: Sequence[Trace]) -> dict[str, float]:
                 is_legal = invocation.status in ('ok', 'continued')
                 legal[invocation.name].append(float(is_legal))
     return {role: statistics.fmean(values) for role, values in sorted(legal.items())}
+
+
+def _costs(traces: Sequence[Trace]) -> dict[str, float]:
+    """Return turns, calls and tokens of a sample, by name and in total."""
+    totals = defaultdict(float)
+    for trace in traces:
+        for invocation in trace.invocations:
+            name = invocation.name
+            totals[f'{invocation.kind}_calls/{name}'] += 1
+            if invocation.kind == 'role':
+                totals['role_calls'] += 1
+                for what in ('prompt_tokens', 'response_tokens'):
+                    totals[what] += getattr(invocation, what)
+                    totals[f'{what}/{name}'] += getattr(invocation, what)
+    leaves = [leaf for trace in traces for leaf in trace.leaves]
+    costs = {name: total / len(traces) for name, total in sorted(totals.items())}
+    return {'turns': statistics.fmean(leaf.turns for leaf in leaves)} | costs

@@ -6,7 +6,9 @@ metrics and its traces, or leaves nothing. What a step does follows from the see
 number and the weights, so a step done again is the same step.
 
 After a step its metrics are at first part of the position, which checkpoints hold; the
-line in `metrics.jsonl` is written when the evaluation that is due has been added.
+line in `metrics.jsonl` is written when the evaluation that is due has been added. A
+step that scores higher on dev than all before gets a checkpoint, which is kept: at the
+end test is judged with the last weights and, as `test_best`, with those.
 Metrics under `time/` and `system/` depend on the machine, all others do not.
 """
 
@@ -17,13 +19,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unimas_jax.controller import evaluate
 from unimas_jax.controller.backend import Backend, WorkerLost
-from unimas_jax.controller.checkpoints import Checkpoints, Position
+from unimas_jax.controller.checkpoints import DEV_SCORE, Checkpoints, Position
 from unimas_jax.controller.episodes import Episodes, FailureRatioExceeded, is_failed
 from unimas_jax.controller.phases import Phases
 from unimas_jax.controller.router import Endpoint, Router
-from unimas_jax.controller.session import load, started
+from unimas_jax.controller.session import evaluate_split, load, renamed, started
 from unimas_jax.controller.signals import Stopped, StopRequest
 from unimas_jax.controller.step import batch, learn
 from unimas_jax.metrics import traces as trace_files
@@ -130,7 +131,7 @@ class Training:
             keep=experiment.keep_checkpoints,
             config=options.config,
         )
-        self._queries: dict[str, Sequence[Query]] = {}
+        self._queries: Mapping[str, Sequence[Query]] = {}
         self._restarts = self._fruitless_restarts = 0
 
     def prepare(self) -> None:
@@ -142,12 +143,15 @@ class Training:
         position = self._checkpoints.latest(
             allow_config_change=self._options.allow_config_change
         )
-        for split in ('train', 'dev', 'test'):
-            self._queries[split] = load(self._experiment, split, self._options.data_dir)
+        self._queries, dropped = load(
+            self._experiment, ('train', 'dev', 'test'), self._options.data_dir
+        )
         faults = check.check(self._experiment, self._queries['train'][0])
         if faults:
             raise SpecError(' '.join(faults))
         self._progress = self._show(position)
+        for line in dropped:
+            self._progress.note(line)
 
     def note_start(self, report: Mapping[str, Any]) -> None:
         """Keep what the run is made of, and show how its models were built.
@@ -259,8 +263,12 @@ class Training:
     def _open_outputs(
         self, position: Position, cleanup: contextlib.AsyncExitStack
     ) -> None:
-        is_closed = position.step in self._folder.read_metrics()
+        metrics = self._folder.read_metrics()
+        is_closed = position.step in metrics
         self._closed = position.step if is_closed else position.step - 1
+        best = self._checkpoints.best_by(metrics)
+        self._checkpoints.keep_best(best)
+        self._best_score = -math.inf if best is None else metrics[best][DEV_SCORE]
         self._writer = writers.open_writers(
             self._folder,
             first_step=self._closed + 1,
@@ -323,6 +331,13 @@ class Training:
         for split in self._due(step):
             with phases.measure(f'evaluate_{split}'):
                 metrics |= await self._stop.unless(self._evaluate(split, step))
+        if metrics.get(DEV_SCORE, -math.inf) > self._best_score:
+            self._best_score = metrics[DEV_SCORE]
+            await self._save(position)
+            self._checkpoints.keep_best(step)
+        if step == self._experiment.num_steps:
+            with phases.measure('evaluate_best'):
+                metrics |= await self._evaluate_best(position, metrics)
         self._router.take_metrics()
         metrics |= phases.metrics()
         if step > 0:
@@ -342,19 +357,35 @@ class Training:
             return ('dev',)
         return ()
 
+    async def _evaluate_best(
+        self, position: Position, metrics: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Judge test with the best checkpoint; the weights are left as they were.
+
+        Args:
+            position: The last one.
+            metrics: Its metrics, test included.
+        """
+        best = self._checkpoints.best
+        assert best is not None, 'dev was evaluated'
+        if best == position.step:
+            return renamed(metrics, 'test', 'test_best')
+        # Without a checkpoint the last weights could not come back.
+        await self._save(position)
+        await self._backend.restore(str(self._checkpoints.path(best)), best)
+        found = await self._stop.unless(self._evaluate('test', best))
+        await self._checkpoints.restore(self._backend, position)
+        return renamed(found, 'test', 'test_best')
+
     async def _evaluate(self, split: str, step: int) -> dict[str, float]:
-        spec, seed = self._experiment.evaluation, self._experiment.seed
-        evaluation = await evaluate.evaluate(
+        return await evaluate_split(
+            self._experiment,
             self._episodes,
-            evaluate.choose(self._queries[split], spec.max_queries, seed=seed),
+            self._folder,
+            self._queries[split],
             split=split,
-            spec=spec,
-            score=self._experiment.reward.score,
             step=step,
-            seed=seed,
         )
-        trace_files.write(self._folder.trace_path(step, split), evaluation.groups)
-        return evaluation.metrics
 
     async def _save(self, position: Position) -> None:
         """Write a checkpoint unless this position has one."""

@@ -10,6 +10,7 @@ from unimas_jax.controller.backend import Backend
 from unimas_jax.controller.checkpoints import Checkpoints, absolute
 from unimas_jax.controller.episodes import Episodes
 from unimas_jax.controller.router import Endpoint, Router
+from unimas_jax.data.splits import PRIORITY, describe_dropped, disjoint
 from unimas_jax.metrics import traces
 from unimas_jax.metrics.run_folder import RunFolder
 from unimas_jax.specs import Experiment, SpecError, require
@@ -51,15 +52,37 @@ async def started(
         yield Started(report=await backend.start(), endpoints=endpoints)
 
 
-def load(experiment: Experiment, split: str, data_dir: str) -> Sequence[Query]:
-    """Return a split of the experiment's data.
+def load(
+    experiment: Experiment, wanted: Sequence[str], data_dir: str
+) -> tuple[dict[str, Sequence[Query]], list[str]]:
+    """Return splits of the experiment's data, and what was dropped to part them.
+
+    A split lacks the queries that a split before it in `PRIORITY` has; so these are
+    read as well, and every command sees the same queries in a split.
+
+    Args:
+        experiment: Names the data.
+        wanted: Some of `train`, `dev` and `test`.
+        data_dir: Folder to which relative paths refer.
+
+    Returns:
+        The queries by split, and lines for the user.
 
     Raises:
-        SpecError: The data cannot be used, or the split is empty.
+        SpecError: The data cannot be used, or a split is empty.
     """
-    queries = experiment.data.load(split, data_dir)
-    require(len(queries) > 0, f'Experiment.data, split {split!r},', queries, 'no rows.')
-    return queries
+    last = max(PRIORITY.index(split) for split in wanted)
+    queries, dropped = disjoint(
+        {split: experiment.data.load(split, data_dir) for split in PRIORITY[: last + 1]}
+    )
+    for split in wanted:
+        require(
+            len(queries[split]) > 0,
+            f'Experiment.data, split {split!r},',
+            len(queries[split]),
+            'it has no rows that no other split has.' if dropped else 'it has no rows.',
+        )
+    return {split: queries[split] for split in wanted}, describe_dropped(dropped)
 
 
 async def evaluate_run(
@@ -69,9 +92,9 @@ async def evaluate_run(
     *,
     splits: Sequence[str],
     data_dir: str = '',
-    step: int | None = None,
+    checkpoints: Sequence[str] | None = ('last',),
 ) -> dict[str, float]:
-    """Evaluate a checkpoint of a run; its metrics are returned, its traces kept.
+    """Evaluate checkpoints of a run; metrics are returned, traces kept.
 
     Args:
         experiment: The run's experiment; its `evaluation` may differ.
@@ -79,37 +102,89 @@ async def evaluate_run(
         folder: The run folder. Without checkpoints, initial weights are evaluated.
         splits: Some of `train`, `dev` and `test`.
         data_dir: Folder to which relative paths of data and tools refer.
-        step: Which checkpoint; None takes the newest.
+        checkpoints: Each `last`, `best` or a step; None takes the last and, where one
+            is known, the best. Metrics of the best are named `eval/SPLIT_best/...`,
+            of all others `eval/SPLIT/...`.
 
     Raises:
-        SpecError: There is no such checkpoint, or the data cannot be used.
+        SpecError: There is no such checkpoint, two would get the same names, or the
+            data cannot be used.
     """
-    checkpoint = _checkpoint(experiment, folder, step)
-    queries = {split: load(experiment, split, data_dir) for split in splits}
-    spec, metrics = experiment.evaluation, {}
-    async with started(experiment, backend, data_dir) as running:
-        step = 0
-        if checkpoint is not None:
-            step, path = checkpoint
-            await backend.restore(path, step)
-        router = Router(backend, experiment.mapping, endpoints=running.endpoints)
-        async with router:
-            episodes = Episodes(experiment, router, experiment.tools)
+    if checkpoints is None:
+        is_known = _store(experiment, folder).best_by(folder.read_metrics()) is not None
+        checkpoints = ('last', 'best') if is_known else ('last',)
+    require(
+        len([name for name in checkpoints if name != 'best']) <= 1,
+        '--checkpoint',
+        list(checkpoints),
+        'name one of last and STEP, and best beside it if wanted.',
+    )
+    found = {name: _checkpoint(experiment, folder, name) for name in checkpoints}
+    queries, _ = load(experiment, splits, data_dir)
+    metrics: dict[str, float] = {}
+    async with (
+        started(experiment, backend, data_dir) as running,
+        Router(backend, experiment.mapping, endpoints=running.endpoints) as router,
+    ):
+        episodes = Episodes(experiment, router, experiment.tools)
+        evaluated: dict[int, dict[str, float]] = {}
+        for name, checkpoint in found.items():
+            step, path = checkpoint or (0, '')
+            if step not in evaluated:
+                if path:
+                    await backend.restore(path, step)
+                evaluated[step] = {}
+                for split, rows in queries.items():
+                    evaluated[step] |= await evaluate_split(
+                        experiment, episodes, folder, rows, split=split, step=step
+                    )
             for split in splits:
-                evaluation = await evaluate.evaluate(
-                    episodes,
-                    evaluate.choose(
-                        queries[split], spec.max_queries, seed=experiment.seed
-                    ),
-                    split=split,
-                    spec=spec,
-                    score=experiment.reward.score,
-                    step=step,
-                    seed=experiment.seed,
-                )
-                metrics |= evaluation.metrics
-                traces.write(folder.trace_path(step, split), evaluation.groups)
+                label = f'{split}_best' if name == 'best' else split
+                metrics |= renamed(evaluated[step], split, label)
     return metrics
+
+
+async def evaluate_split(
+    experiment: Experiment,
+    episodes: Episodes,
+    folder: RunFolder,
+    queries: Sequence[Query],
+    *,
+    split: str,
+    step: int,
+) -> dict[str, float]:
+    """Evaluate the weights that are loaded; metrics are returned, traces kept.
+
+    Args:
+        experiment: Says how.
+        episodes: Runs its workflow.
+        folder: The run folder.
+        queries: The whole split.
+        split: Names metrics and traces.
+        step: Training steps behind the weights.
+    """
+    spec, seed = experiment.evaluation, experiment.seed
+    evaluation = await evaluate.evaluate(
+        episodes,
+        evaluate.choose(queries, spec.max_queries, seed=seed),
+        split=split,
+        spec=spec,
+        score=experiment.reward.score,
+        step=step,
+        seed=seed,
+    )
+    traces.write(folder.trace_path(step, split), evaluation.groups)
+    return evaluation.metrics
+
+
+def renamed(metrics: Mapping[str, float], split: str, label: str) -> dict[str, float]:
+    """Return the metrics `eval/SPLIT/...` under the name `eval/LABEL/...`."""
+    prefix = f'eval/{split}/'
+    return {
+        f'eval/{label}/{name.removeprefix(prefix)}': value
+        for name, value in metrics.items()
+        if name.startswith(prefix)
+    }
 
 
 async def export_run(
@@ -118,7 +193,7 @@ async def export_run(
     folder: RunFolder,
     *,
     export_dir: str,
-    step: int | None = None,
+    checkpoint: str = 'last',
 ) -> list[str]:
     """Write every trained model of a checkpoint as Hugging Face folders.
 
@@ -128,7 +203,7 @@ async def export_run(
         folder: The run folder.
         export_dir: A folder for each model is made below it; with adapters, one below
             that for each role.
-        step: Which checkpoint; None takes the newest.
+        checkpoint: `last`, `best` or a step.
 
     Returns:
         The folders that were written.
@@ -136,10 +211,10 @@ async def export_run(
     Raises:
         SpecError: There is no such checkpoint.
     """
-    checkpoint = _checkpoint(experiment, folder, step)
-    if checkpoint is None:
+    found = _checkpoint(experiment, folder, checkpoint)
+    if found is None:
         raise SpecError(f'--output_dir is {str(folder.root)!r}: no checkpoint here.')
-    step, path = checkpoint
+    step, path = found
     written = []
     # Neither tools nor endpoints: an export needs no key and no server.
     async with contextlib.AsyncExitStack() as cleanup:
@@ -163,18 +238,39 @@ def _trained(experiment: Experiment) -> list[str]:
 
 
 def _checkpoint(
-    experiment: Experiment, folder: RunFolder, step: int | None
+    experiment: Experiment, folder: RunFolder, name: str
 ) -> tuple[int, str] | None:
-    """Return step and folder of a checkpoint; None takes the newest, if any."""
-    checkpoints = Checkpoints(
+    """Return step and folder of a checkpoint; None where the run has none yet.
+
+    Args:
+        experiment: The run's experiment.
+        folder: The run folder.
+        name: `last`, `best` or a step.
+    """
+    checkpoints = _store(experiment, folder)
+    steps = checkpoints.steps()
+    if name == 'last':
+        step = steps[-1] if steps else None
+    elif name == 'best':
+        step = checkpoints.best_by(folder.read_metrics())
+        if step is None and steps:
+            raise SpecError(
+                f"--checkpoint is 'best': none of the steps {steps} was evaluated on "
+                'dev; use last or a step.'
+            )
+    elif name in map(str, steps):
+        step = int(name)
+    else:
+        raise SpecError(
+            f'--checkpoint is {name!r}: use last, best or one of the steps {steps}.'
+        )
+    return None if step is None else (step, str(checkpoints.path(step)))
+
+
+def _store(experiment: Experiment, folder: RunFolder) -> Checkpoints:
+    return Checkpoints(
         str(folder.checkpoints),
         models=experiment.mapping.models,
         keep=experiment.keep_checkpoints,
         config='',
     )
-    steps = checkpoints.steps()
-    if step is None:
-        step = steps[-1] if steps else None
-    elif step not in steps:
-        raise SpecError(f'--step is {step}: the run has checkpoints of steps {steps}.')
-    return None if step is None else (step, str(checkpoints.path(step)))

@@ -9,8 +9,8 @@ say so, as they were published but decoded. `tools/code_cases.py` reads it.
 |---|---|---|---|
 | code | problem, question, prompt, statement or description | starter_code | tests |
 | apps | question | starter_code | tests: input_output |
-| humaneval | what to complete | prompt | test, entry_point, starter_code |
-| mbpp | prompt or text | first line of the function | test_list, test_setup |
+| humaneval | what to complete | prompt | tests: test; entry_point |
+| mbpp | prompt or text | first line of the function | tests: test_list; setup |
 | primeintellect | prompt or problem | starter_code | tests: of verification_info |
 | livecodebench | question_content | starter_code | public_tests, private_tests |
 
@@ -58,12 +58,12 @@ def _humaneval(row: Row) -> Content:
     entry_point = row_fields.text(row, 'entry_point')
     if f'def {entry_point}' not in prompt:
         raise RowError(f'prompt does not define {entry_point!r}')
-    gold = {'test': row_fields.text(row, 'test'), 'entry_point': entry_point}
+    gold = {'tests': row_fields.text(row, 'test'), 'entry_point': entry_point}
     fields = {
         'problem': f'Complete the function `{entry_point}`.',
         'starter_code': prompt,
     }
-    return Content(fields, gold | {'starter_code': prompt}, {})
+    return Content(fields, gold, {})
 
 
 def _mbpp(row: Row) -> Content:
@@ -81,7 +81,7 @@ def _mbpp(row: Row) -> Content:
         'problem': row_fields.text(row, 'prompt', 'text'),
         'starter_code': head,
     }
-    gold = {'test_list': tuple(tests), 'test_setup': setup, 'entry_point': name}
+    gold = {'tests': tuple(tests), 'setup': setup, 'entry_point': name}
     return Content(fields, gold, {})
 
 

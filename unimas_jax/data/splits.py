@@ -62,7 +62,7 @@ def disjoint(
     return {split: kept[split] for split in queries}, dropped
 
 
-def describe(dropped: Iterable[Dropped]) -> list[str]:
+def describe_dropped(dropped: Iterable[Dropped]) -> list[str]:
     """Return one line for each pair of splits that shared queries."""
     pairs: dict[tuple[str, str], list[Dropped]] = {}
     for one in dropped:

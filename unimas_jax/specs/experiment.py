@@ -7,7 +7,7 @@ from typing import Any
 from unimas_jax.specs.checks import check_types, require
 from unimas_jax.specs.learning import SftSpec
 from unimas_jax.specs.models import EndpointSpec, ModelSpec, RoleMapping, groups_of
-from unimas_jax.specs.rewards import RewardSpec
+from unimas_jax.specs.rewards import Metric, RewardSpec
 from unimas_jax.specs.workflow import WorkflowSpec
 
 
@@ -20,6 +20,7 @@ class EvaluationSpec:
         max_queries: Queries of dev and test that are used; 0 uses all.
         samples: Samples of each query.
         temperature: Of every role; 0 is greedy.
+        metrics: Further metrics by name, beside the score of `RewardSpec`.
         before: Evaluate before the first step as well.
     """
 
@@ -27,6 +28,7 @@ class EvaluationSpec:
     max_queries: int = 0
     samples: int = 1
     temperature: float = 0.0
+    metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
     before: bool = True
 
     def __post_init__(self):
@@ -34,6 +36,13 @@ class EvaluationSpec:
         require(self.every >= 0, 'EvaluationSpec.every', self.every, 'use 0 or more.')
         require(
             self.samples >= 1, 'EvaluationSpec.samples', self.samples, 'use 1 or more.'
+        )
+        require(
+            self.temperature > 0 or (self.temperature == 0 and self.samples == 1),
+            'EvaluationSpec.temperature',
+            self.temperature,
+            'use 0 or more, and more than 0 for several samples, which are all the '
+            'same when they are greedy.',
         )
 
 
@@ -135,17 +144,17 @@ class Experiment:
                 f'trainable role {role!r} has no reward; add parts, or freeze it.',
             )
 
-    @property
-    def groups(self) -> dict[str, tuple[str, ...]]:
-        """Model name to the roles it plays."""
-        roles = [r.name for r in self.workflow.roles if r.name not in self.endpoints]
-        return groups_of(self.sharing, roles)
-
     def _workflow_with_roles(self) -> WorkflowSpec:
         roles = [
             role.changed(self.roles.get(role.name, {})) for role in self.workflow.roles
         ]
         return dataclasses.replace(self.workflow, roles=tuple(roles))
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Model name to the roles it plays."""
+        roles = [r.name for r in self.workflow.roles if r.name not in self.endpoints]
+        return groups_of(self.sharing, roles)
 
     @property
     def mapping(self) -> RoleMapping:
