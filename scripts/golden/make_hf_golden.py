@@ -85,9 +85,9 @@ SHARDED = 'qwen3_head_dim'
 """This model is saved in several files with an index."""
 
 
-def make_model(name: str, out: pathlib.Path):
-    """Write the folder of one small model and what it computes."""
-    settings = dict(SMALL, **MODELS[name])
+def random_model(name: str, **changes) -> transformers.PreTrainedModel:
+    """Return one small model; `changes` replace settings of its config."""
+    settings = {**SMALL, **MODELS[name], **changes}
     dtype = getattr(torch, settings.pop('dtype'))
     config = transformers.AutoConfig.for_model(**settings)
     torch.manual_seed(sum(name.encode()))
@@ -97,7 +97,12 @@ def make_model(name: str, out: pathlib.Path):
             # Norm scales and biases too, or a mix-up of them would go unseen.
             is_scale = parameter.ndim == 1 and bool((parameter == 1).all())
             parameter.normal_(1.0 if is_scale else 0.0, 0.15)
-    model = model.to(dtype)
+    return model.to(dtype)
+
+
+def make_model(name: str, out: pathlib.Path):
+    """Write the folder of one small model and what it computes."""
+    model = random_model(name)
     folder = out / f'hf_{name}'
     shard = '24KB' if name == SHARDED else '1GB'
     model.save_pretrained(folder, max_shard_size=shard)
@@ -106,7 +111,7 @@ def make_model(name: str, out: pathlib.Path):
         folder, dtype=torch.float64, attn_implementation='eager'
     ).eval()
     rng = np.random.default_rng(0)
-    tokens = rng.integers(0, settings['vocab_size'], (2, 24))
+    tokens = rng.integers(0, SMALL['vocab_size'], (2, 24))
     with torch.no_grad():
         out = model(torch.from_numpy(tokens), output_hidden_states=True)
     np.savez_compressed(

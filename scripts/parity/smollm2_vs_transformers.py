@@ -24,6 +24,7 @@ import transformers
 
 from unimas_jax.checkpoint import hf
 from unimas_jax.models import attention, transformer
+from unimas_jax.models.architecture import TransformerConfig
 
 NUM_TEXTS = 20
 SHORTEST, LONGEST = 16, 400
@@ -47,10 +48,8 @@ def make_texts(weights: pathlib.Path) -> list[list[int]]:
     raise SystemExit('this Python carries too little of its manual')
 
 
-def make_ours(weights: pathlib.Path):
+def make_ours(config: TransformerConfig, params: transformer.Params, *, adapter=-1):
     """Return a function from token ids to our logits, compiled for one length."""
-    config, base = hf.load(weights)
-    params = {'base': base, 'adapters': {}, 'heads': {}}
     params = jax.tree.map(jnp.asarray, params)
 
     @jax.jit
@@ -62,6 +61,7 @@ def make_ours(weights: pathlib.Path):
             tokens,
             positions,
             attend=attention.train_attend(segments),
+            adapter_index=jnp.full(1, adapter, jnp.int32),
             compute_dtype=jnp.float32,
         )
         return transformer.logits(params, config, hidden)[0, :, : config.vocab_size]
@@ -84,7 +84,8 @@ def main():
     theirs = transformers.AutoModelForCausalLM.from_pretrained(
         weights, dtype=torch.float32
     ).eval()
-    ours = make_ours(weights)
+    config, base = hf.load(weights)
+    ours = make_ours(config, {'base': base, 'adapters': {}, 'heads': {}})
     num_tokens, num_equal, largest, gaps = 0, 0, 0.0, []
     for ids in make_texts(weights):
         with torch.no_grad():

@@ -129,8 +129,7 @@ def test_random_model_exports_and_loads_without_a_source(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, base, params['base'])
 
 
-@pytest.mark.parametrize('adapter', [1, -1])
-def test_an_exported_adapter_computes_what_it_did_beside_the_base(tmp_path, adapter):
+def test_an_exported_adapter_computes_what_it_did_beside_the_base(tmp_path):
     config, base = hf.load(GOLDEN / 'hf_qwen3_head_dim')
     config = dataclasses.replace(config, adapter_scale=0.5)
     shapes = jax.eval_shape(
@@ -142,7 +141,7 @@ def test_an_exported_adapter_computes_what_it_did_beside_the_base(tmp_path, adap
     rng = np.random.default_rng(0)
     draw = lambda x: rng.normal(0.0, 0.3, x.shape).astype(np.float32)
     params = as_params(base) | {'adapters': jax.tree.map(draw, shapes['adapters'])}
-    hf.export(tmp_path / 'out', params, config, source_folder=None, adapter=adapter)
+    hf.export(tmp_path / 'out', params, config, source_folder=None, adapter=1)
     tokens = rng.integers(0, config.vocab_size, (1, 12)).astype(np.int32)
     positions = np.arange(12, dtype=np.int32)[None]
 
@@ -160,12 +159,11 @@ def test_an_exported_adapter_computes_what_it_did_beside_the_base(tmp_path, adap
         return transformer.logits(params, config, hidden)
 
     index = lambda number: np.asarray([number], np.int32)
-    beside = logits(params, index(adapter))
+    beside = logits(params, index(1))
     merged = logits(params | {'base': hf.load(tmp_path / 'out')[1]}, index(-1))
     # Float32; products are summed in another order.
     np.testing.assert_allclose(merged, beside, rtol=1e-4, atol=1e-4)
-    moved = np.abs(np.asarray(beside - logits(params, index(-1)))).max()
-    assert (moved > 0.1) == (adapter == 1)
+    assert np.abs(np.asarray(beside - logits(params, index(-1)))).max() > 0.1
 
 
 def test_a_missing_tensor_is_named(tmp_path):
