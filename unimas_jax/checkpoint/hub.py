@@ -34,3 +34,19 @@ def local_folder(weights: str, field: str) -> str:
             f'{field} is {weights!r}: no such folder, and the hub has no such model '
             f'within reach ({type(error).__name__}); check the path or the id.'
         ) from error
+
+
+def cached_folder(weights: str) -> str | None:
+    """Return a model's folder if it is on this machine; nothing is fetched.
+
+    Args:
+        weights: A folder, or a hub id.
+    """
+    if os.path.isdir(weights):
+        return weights
+    try:
+        return huggingface_hub.snapshot_download(
+            weights, allow_patterns=list(_FILES), local_files_only=True
+        )
+    except (errors.HFValidationError, errors.LocalEntryNotFoundError):
+        return None

@@ -5,6 +5,7 @@ prompt and key alone, so that a dry run gives the same trace each time.
 """
 
 import json
+import random
 from collections.abc import Callable, Sequence
 
 from etils import epath
@@ -62,13 +63,66 @@ def sample_script(roles: Sequence[RoleSpec]) -> Script:
     return lambda role, segments, key: samples[role]
 
 
+def varied_script(roles: Sequence[RoleSpec], *, malformed: float, seed: int) -> Script:
+    """Return a script of all that each role may say, some of it malformed.
+
+    Formats with several kinds of legal replies list them in `samples()`; those of roles
+    with tools give a call in `sample_call()`, which is made by half of the first calls.
+
+    Args:
+        roles: Who speaks.
+        malformed: Share of malformed replies, in [0, 1]: cut in half, or empty.
+        seed: With role and key it fixes the reply.
+
+    Raises:
+        SpecError: A role's format has no `sample()`.
+    """
+    sample = sample_script(roles)
+    formats = {role.name: role.format for role in roles}
+    tools = {role.name: bool(role.tools) for role in roles}
+
+    def script(role: str, segments: tuple[protocol.Segment, ...], key: Key) -> str:
+        draw = random.Random(repr((seed, role, tuple(key))))
+        if draw.random() < malformed:
+            whole = sample(role, segments, key)
+            return draw.choice((whole[: len(whole) // 2], ''))
+        if tools[role] and key.call == 0 and hasattr(formats[role], 'sample_call'):
+            if draw.random() < 0.5:
+                return formats[role].sample_call()
+        if hasattr(formats[role], 'samples'):
+            return draw.choice(formats[role].samples())
+        return sample(role, segments, key)
+
+    return script
+
+
+class ScriptedPlayer:
+    """A script in the place of a model or an endpoint; see `controller.router`."""
+
+    def __init__(self, script: Script):
+        """Hold the script."""
+        self._script = script
+
+    async def reply(self, request: protocol.Request) -> protocol.Reply:
+        """Say what the script says; tokens are counted as words."""
+        text = self._script(request.role, request.segments, request.key)
+        text, _ = request.sampling.ended(text)
+        return protocol.Reply(
+            key=request.key,
+            step=request.step,
+            text=text,
+            prompt_tokens=sum(len(x.text.split()) for x in request.segments),
+            response_tokens=len(text.split()),
+        )
+
+
 def recorded_script(path: str) -> Script:
     """Return a script of recorded replies.
 
     Args:
-        path: JSON Lines of `{"role": ..., "text": ...}`, optionally with `query`,
-            `node`, `turn` and `call` of the key. The last line that fits a call is its
-            reply.
+        path: JSON Lines of `{"role": ..., "text": ...}`, optionally with `query` (its
+            id, with or without the epoch), `node`, `turn` and `call` of the key. The
+            last line that fits a call is its reply.
 
     Raises:
         SpecError: The file is missing or a line is malformed; or, when the script
@@ -90,9 +144,10 @@ def recorded_script(path: str) -> Script:
         lines.append(record)
 
     def script(role: str, segments: tuple[protocol.Segment, ...], key: Key) -> str:
-        asked = {'role': role} | {name: getattr(key, name) for name in _KEY_PARTS}
+        fitting = {'role': (role,), 'query': (key.query, key.query.rpartition('@')[0])}
+        fitting |= {name: (getattr(key, name),) for name in ('node', 'turn', 'call')}
         for record in reversed(lines):
-            if all(record[n] == asked[n] for n in record if n != 'text'):
+            if all(record[n] in fitting[n] for n in record if n != 'text'):
                 return record['text']
         raise SpecError(f'{path}: no reply for role {role!r} at {key}.')
 
@@ -100,5 +155,4 @@ def recorded_script(path: str) -> Script:
 
 
 _REQUIRED = {'role', 'text'}
-_KEY_PARTS = ('query', 'node', 'turn', 'call')
-_ALLOWED = _REQUIRED | set(_KEY_PARTS)
+_ALLOWED = _REQUIRED | {'query', 'node', 'turn', 'call'}
