@@ -63,6 +63,44 @@ def test_divergence_in_the_reward_by_hand():
     np.testing.assert_array_equal(own['old_value'], [0, 0, 0])
 
 
+def test_reinforce_plus_plus_equals_its_definition():
+    """Reward less beta times the divergences to the end, whitened over the batch.
+
+    What a tool gave, and a rollout without weight, are poison.
+    """
+    draw = np.random.default_rng(3)
+    rollouts = []
+    for reward in (1.0, 0.0, 0.5, 1e6):
+        old, reference = draw.normal(-2.0, 1.0, (2, 4)).astype(np.float32)
+        old[1], reference[1] = 1e6, -1e6
+        rollouts.append(
+            rollout(
+                values=None,
+                reward=reward,
+                old_log_prob=old,
+                reference_log_prob=reference,
+            )
+        )
+    rollouts[-1].weight = 0.0
+    ppo = PpoSpec(kl='reward', kl_estimator='k1', kl_coefficient=0.3, critic='none')
+    own = ppo_fields.of(rollouts, ppo, kl_coefficient=0.3)
+    ppo_fields.whiten(rollouts, own)
+
+    expected = []
+    for made in rollouts[:3]:
+        for t in (0, 2, 3):
+            later = [u for u in (0, 2, 3) if u >= t]
+            divergence = sum(
+                float(made.old_log_prob[u]) - float(made.reference_log_prob[u])
+                for u in later
+            )
+            expected.append(made.reward - 0.3 * divergence)
+    expected = (np.array(expected) - np.mean(expected)) / np.std(expected)
+    found = np.concatenate([fields['advantage'] for fields in own])
+    np.testing.assert_allclose(found[:9], expected, rtol=1e-5)  # float32 fields
+    np.testing.assert_array_equal(found[9:], 0.0)
+
+
 def test_divergence_in_the_reward_refuses_given_advantages():
     """It would be ignored in silence."""
     with pytest.raises(SpecError, match="PpoSpec.kl is 'reward'"):

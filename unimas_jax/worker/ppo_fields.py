@@ -71,7 +71,9 @@ def whiten(rollouts: Sequence[Rollout], fields: Sequence[Fields]) -> None:
         np.full(len(part), rollouts[i].weight > 0)
         for i, part in zip(ours, parts, strict=True)
     ]
-    whitened = advantages.whiten(np.concatenate(parts), np.concatenate(counted))
+    mask = np.concatenate(counted)
+    whitened = advantages.whiten(np.concatenate(parts), mask)
+    assert not whitened[~mask].any(), 'tokens without loss have an advantage.'
     ends = np.cumsum([len(part) for part in parts])[:-1]
     for i, part in zip(ours, np.split(whitened, ends), strict=True):
         fields[i]['advantage'] = part
