@@ -3,6 +3,8 @@
 import flows
 import pytest
 
+from unimas_jax.trace import Query
+from unimas_jax.workflows import rehearsal
 from unimas_jax.workflows.parsing import FormatError
 
 
@@ -44,3 +46,9 @@ def test_one_that_fits_is_kept():
     trace = flows.trace_of(flow(), '<a>Ada</a>')
     assert trace.invocations[0].status == 'ok'
     assert trace.leaves[0].state['answer'] == 'Ada'
+
+
+def test_a_rehearsal_does_not_take_it_for_a_fault():
+    """A sample reply may be one that does not fit: the text of the format's sample."""
+    sample = Query(id='1', dataset='made', fields={'question': 'sample'}, gold='x')
+    assert rehearsal.rehearse(flow(invalid=flows.no_answer), {}, sample) == []

@@ -21,18 +21,20 @@ def shared_outcome(
     *,
     format_weight: float = 1.0,
     truncated_weight: float = 0.0,
+    score: Metric | None = None,
 ) -> RewardSpec:
     """Return a reward that gives every role the final score and a format penalty.
 
     Args:
         roles: The trainable roles.
-        metric: Judges the whole workflow.
+        metric: Judges the whole workflow, in each of its forks.
         format_weight: Charged for an illegal reply.
         truncated_weight: Charged for a reply cut by its length limit.
+        score: What evaluation reports, such as `best_of.BestOf`; None takes `metric`.
     """
     penalty = FormatPenalty(weight=format_weight, truncated_weight=truncated_weight)
     parts = (Outcome(metric=metric), penalty)
-    return RewardSpec(parts={role: parts for role in roles}, score=metric)
+    return RewardSpec(parts={role: parts for role in roles}, score=score or metric)
 
 
 def marginal_turns(
@@ -44,6 +46,7 @@ def marginal_turns(
     own_answers: Mapping[str, str] | None = None,
     format_weight: float = 1.0,
     truncated_weight: float = 0.0,
+    score: Metric | None = None,
 ) -> RewardSpec:
     """Return a reward for workflows in turns, which pays roles for what a turn changed.
 
@@ -56,6 +59,8 @@ def marginal_turns(
             that is given, such as a planner; `metric` must have a field `answer`.
         format_weight: Charged for an illegal reply.
         truncated_weight: Charged for a reply cut by its length limit.
+        score: What evaluation reports, such as whether all tests passed; None takes
+            `metric`.
 
     Raises:
         SpecError: A role is in two of the lists.
@@ -76,4 +81,4 @@ def marginal_turns(
                     f'marginal_turns lists {role!r} twice: put it into one list.'
                 )
             parts[role] = (kind(metric=metric), penalty)
-    return RewardSpec(parts=parts, score=metric)
+    return RewardSpec(parts=parts, score=score or metric)

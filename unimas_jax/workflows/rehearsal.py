@@ -119,7 +119,7 @@ class _Rehearsal:
         value = _UNKNOWN if role is None else self._sample(role)
         fields = _UNKNOWN
         if value is not _UNKNOWN:
-            fields = self._try(f'{where}, update', node.update, probe, value)
+            fields = self._try(f'{where}, update', _fitted, node.update, probe, value)
         if node.invalid is not None:
             error = FormatError('a sample error')
             fallback = self._try(f'{where}, invalid', node.invalid, probe, error)
@@ -242,6 +242,14 @@ class _Rehearsal:
         except FormatError as error:
             self.problems.append(f'{where}: {error}')
         return _UNKNOWN
+
+
+def _fitted(update: Any, state: _Probe, value: Any) -> Any:
+    """Return what an update gives; that a sample does not fit the state is no fault."""
+    try:
+        return update(state, value)
+    except FormatError as error:
+        raise _Unknown(str(error)) from error
 
 
 def _probe(

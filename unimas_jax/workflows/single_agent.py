@@ -19,10 +19,21 @@ Source: the baselines of UnityMAS-O, https://arxiv.org/abs/2605.26646; the form 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from unimas_jax.specs import Edge, Graph, Map, RoleNode, Section, WorkflowSpec, chain
+from unimas_jax.protocol import Segment
+from unimas_jax.specs import (
+    Edge,
+    Graph,
+    Map,
+    RoleNode,
+    Section,
+    WorkflowSpec,
+    chain,
+    check_types,
+)
+from unimas_jax.trace import Key, Query
 from unimas_jax.workflows import documents, formats, qa_parts, updates
 from unimas_jax.workflows.parsing import FormatError
 
@@ -116,6 +127,27 @@ class AgentView:
         ends = self.has_read and state['last_turn']
         shown = view({'question': state['question']} | _past(state))
         return shown | {'limit': 'No search is left: answer.\n' if ends else ''}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentTeacher:
+    """A teacher of the agent: first searches, then answers, as one of `qd_answer` does.
+
+    Attributes:
+        teacher: Plays `decompose` and `answer`; see `demonstrations.Teacher`.
+    """
+
+    teacher: Callable[..., str]
+
+    def __post_init__(self):
+        check_types(self)
+
+    def __call__(
+        self, query: Query, role: str, segments: tuple[Segment, ...], key: Key
+    ) -> str:
+        """Return the reply of the agent."""
+        played = 'decompose' if key.node == 'solve' else 'answer'
+        return self.teacher(query, played, segments, key)
 
 
 def follow(state: Mapping[str, Any], value: formats.Chosen) -> dict[str, Any]:
