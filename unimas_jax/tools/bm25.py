@@ -7,6 +7,7 @@ corpus, and a passage that shares no word with the query is not a result.
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,9 @@ def _hidden(*names: str) -> Iterator[None]:
 # driver must not load JAX, and the NumPy path is the one whose results we rely on.
 with _hidden('jax', 'numba'):
     import bm25s
+
+# It asks for debug messages by itself, which reach the terminal through any handler.
+logging.getLogger(bm25s.__name__).setLevel(logging.WARNING)
 
 _WORD = re.compile(r'\w+')
 
