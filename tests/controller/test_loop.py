@@ -240,7 +240,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path):
     assert not (tmp_path / 'checkpoints' / '1').exists()
 
 
-def test_the_warm_start_runs_once_and_is_step_zero(tmp_path):
+def test_the_warm_start_runs_once_and_is_step_zero(tmp_path, capsys):
     sft = specs.SftSpec(
         demonstrations=small_experiment.OneDemonstration(),
         epochs=5,
@@ -253,6 +253,7 @@ def test_the_warm_start_runs_once_and_is_step_zero(tmp_path):
     assert position.step == 0 and backend.weights == {'draft': 5.0, 'answer': 5.0}
     assert metrics_of(tmp_path)[0]['model/draft/sft/loss'] == 5.0
     assert 'eval/test/score' in metrics_of(tmp_path)[0]
+    assert 'draft imitates 1 replies, epochs: 5' in capsys.readouterr().err
     _, backend = train(tmp_path, experiment)
     assert ('sft', 0) not in backend.log
 

@@ -15,6 +15,7 @@ Metrics under `time/` and `system/` depend on the machine, all others do not.
 import contextlib
 import dataclasses
 import math
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,7 +30,7 @@ from unimas_jax.controller.signals import Stopped, StopRequest
 from unimas_jax.controller.step import batch, learn
 from unimas_jax.metrics import traces as trace_files
 from unimas_jax.metrics import writers
-from unimas_jax.metrics.progress import Progress, describe
+from unimas_jax.metrics.progress import Progress, describe, duration
 from unimas_jax.metrics.run_folder import RunFolder
 from unimas_jax.protocol import Demonstration
 from unimas_jax.rewards import summary
@@ -242,8 +243,16 @@ class Training:
         demonstrations = spec.demonstrations.load(
             self._options.data_dir, self._experiment.workflow
         )
-        metrics = await self._backend.sft(self._by_model(demonstrations), spec)
+        by_model = self._by_model(demonstrations)
+        for model, found in by_model.items():
+            self._progress.note(
+                f'warm start: {model} imitates {len(found)} replies, epochs: '
+                f'{spec.epochs}'
+            )
+        started = time.monotonic()
+        metrics = await self._backend.sft(by_model, spec)
         stop_unless_finite(metrics, 0)
+        self._progress.note(f'warm start took {duration(time.monotonic() - started)}')
         return metrics
 
     def _by_model(
