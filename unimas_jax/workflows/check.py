@@ -203,11 +203,23 @@ def _learners(experiment: Experiment) -> Iterator[str]:
                 f'model {name!r} has no critic, but credit rule {rule!r} needs its '
                 "values: set PpoSpec.critic to 'head' or 'separate'."
             )
+        for judge in _speakers_after(experiment.workflow):
+            if judge in roles and experiment.mapping.is_trainable(judge):
+                yield (
+                    f'role {judge!r} speaks in the after section, where gold is known: '
+                    'name it in Experiment.frozen or Experiment.endpoints.'
+                )
         if getattr(rule, 'gives_advantages', False) and model.ppo.kl == 'reward':
             yield (
                 f"model {name!r}: PpoSpec.kl is 'reward', but credit rule {rule!r} "
                 "gives advantages, which are used as given: set kl to 'loss' or 'none'."
             )
+
+
+def _speakers_after(workflow: WorkflowSpec) -> list[str]:
+    """Return the roles that speak when the workflow has ended."""
+    nodes = () if workflow.after is None else workflow.after.all_nodes()
+    return [node.role for node in nodes if isinstance(node, RoleNode)]
 
 
 def _models(experiment: Experiment) -> Iterator[str]:

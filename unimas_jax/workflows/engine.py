@@ -3,9 +3,10 @@
 Invariants:
   - The trace depends on the replies and results, never on the order in which they
     arrive, but for the fields that hold times.
-  - A failure of infrastructure ends a path as `failed`; so does an illegal reply that
-    its node does not handle, as `illegal`. Everything else that goes wrong is an error
-    of the workflow and is raised: no query is ever dropped in silence.
+  - A failure of infrastructure ends a path as `failed`; an illegal reply that its node
+    does not handle ends it as `illegal`, or as `failed` in `after`. Everything else
+    that goes wrong is an error of the workflow and is raised: no query is ever dropped
+    in silence.
   - When a branch of a `Map` or `Parallel` ends early, its siblings run to their ends
     and the path ends at the join.
   - Sessions of tools are shared by all branches and forks of the sample.
@@ -112,6 +113,9 @@ async def _leaf(workflow: WorkflowSpec, calls: Calls, query: Query, end: Frame) 
         (end,) = await walker.walk(workflow.after, workflow.after.start, start)
         if end.status == 'running':
             end = dataclasses.replace(end, status=reached.status, error=reached.error)
+        elif end.status == 'illegal':
+            # What a judge says amiss is no fault of those whom it judges.
+            end = end.end('failed', end.error)
     fields = (name for name in end.state if name != 'gold')
     return Leaf(
         kept=end.kept,
