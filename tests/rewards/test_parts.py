@@ -1,10 +1,12 @@
 """Reward parts on traces made by hand."""
 
+import dataclasses
+
 import made_traces
 import pytest
 from made_traces import METRIC, call
 
-from unimas_jax.rewards import parts, presets
+from unimas_jax.rewards import parts, presets, scores
 from unimas_jax.specs import (
     Absolute,
     Cost,
@@ -166,3 +168,40 @@ def test_marginal_turns_pays_each_list_its_own_way():
     assert earned(reward, trace, 'coder') == [0.5, 0.5, 0.0]
     with pytest.raises(SpecError, match="'planner' twice"):
         presets.marginal_turns(METRIC, absolute=['planner'], marginal=['planner'])
+
+
+@pytest.mark.parametrize(
+    ('turns', 'searches', 'charge'),
+    # .3 * turns / 3 + .6 * searches / 3, three of either at most.
+    [(1, 0, 0.1), (2, 2, 0.2 + 0.4), (3, 7, 0.3 + 0.6)],
+)
+def test_charged_score_is_less_what_turns_and_tool_calls_cost(turns, searches, charge):
+    trace = made_traces.sample_trace(0, (0.9,) * turns)
+    tools = tuple(
+        dataclasses.replace(call('search', number=n), kind='tool')
+        for n in range(searches)
+    )
+    trace = dataclasses.replace(trace, invocations=(*trace.invocations, *tools))
+    metric = scores.Charged(metric=METRIC, per_turn=0.3, per_tool_call=0.6)
+    assert metric(trace, trace.leaves[0], None) == pytest.approx(0.9 - charge)
+    # A critic and the share of the last call make it JADE's reward.
+    reward = presets.shared_outcome(['planner', 'coder'], metric, share='last')
+    found = earned(reward, trace, trace.invocations[2 * turns - 2].name)
+    assert sum(found) == pytest.approx(0.0 if turns > 1 else 0.9 - charge)
+
+
+def test_charged_score_after_a_turn_counts_what_came_until_then():
+    trace = made_traces.sample_trace(0, (0.5, 1.0))
+    metric = scores.Charged(metric=METRIC, per_turn=0.3)
+    assert metric(trace, trace.leaves[0], 0) == pytest.approx(0.4)
+    with pytest.raises(SpecError, match='Charged.most is 0'):
+        scores.Charged(metric=METRIC, most=0)
+
+
+@pytest.mark.parametrize('share', ['full', 'split', 'last'])
+def test_shared_outcome_says_who_earns_the_score(share):
+    reward = presets.shared_outcome(['planner', 'coder'], METRIC, share=share)
+    trace = made_traces.four_samples().traces[2]
+    whole = [*earned(reward, trace), *earned(reward, trace, 'coder')]
+    expected = {'full': [0.5] * 6, 'split': [0.5 / 6] * 6, 'last': [0.0] * 5 + [0.5]}
+    assert whole == pytest.approx(expected[share])

@@ -171,7 +171,7 @@ def _score(trace: Trace, score: Metric) -> float:
     """Return the mean score over leaves, failed ones counted as wrong."""
     return statistics.fmean(
         0.0 if leaf.status == 'failed' else float(score(trace, leaf, None))
-        for leaf in trace.leaves
+        for leaf in trace.leaves_under(())
     )
 
 
@@ -198,6 +198,6 @@ def _costs(traces: Sequence[Trace]) -> dict[str, float]:
                 for what in ('prompt_tokens', 'response_tokens'):
                     totals[what] += getattr(invocation, what)
                     totals[f'{what}/{name}'] += getattr(invocation, what)
-    leaves = [leaf for trace in traces for leaf in trace.leaves]
+    leaves = [leaf for trace in traces for leaf in trace.leaves_under(())]
     costs = {name: total / len(traces) for name, total in sorted(totals.items())}
     return {'turns': statistics.fmean(leaf.turns for leaf in leaves)} | costs

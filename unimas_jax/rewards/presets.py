@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from unimas_jax.specs import (
     Absolute,
@@ -19,6 +20,7 @@ def shared_outcome(
     roles: Sequence[str],
     metric: Metric,
     *,
+    share: Literal['full', 'split', 'last'] = 'full',
     format_weight: float = 1.0,
     truncated_weight: float = 0.0,
     score: Metric | None = None,
@@ -27,13 +29,16 @@ def shared_outcome(
 
     Args:
         roles: The trainable roles.
-        metric: Judges the whole workflow, in each of its forks.
+        metric: Judges the whole workflow, in each of its forks; `scores.Charged` takes
+            off what turns and tool calls cost.
+        share: Who earns the score, see `specs.Outcome`; `last` is for rules that carry
+            it back through time.
         format_weight: Charged for an illegal reply.
         truncated_weight: Charged for a reply cut by its length limit.
         score: What evaluation reports, such as `best_of.BestOf`; None takes `metric`.
     """
     penalty = FormatPenalty(weight=format_weight, truncated_weight=truncated_weight)
-    parts = (Outcome(metric=metric), penalty)
+    parts = (Outcome(metric=metric, share=share), penalty)
     return RewardSpec(parts={role: parts for role in roles}, score=score or metric)
 
 

@@ -18,7 +18,8 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from unimas_jax.specs import SpecError, check_types
+from unimas_jax.specs import SpecError, check_types, require
+from unimas_jax.specs.rewards import Metric
 from unimas_jax.trace import Leaf, Trace
 
 _PUNCTUATION = str.maketrans('', '', string.punctuation)
@@ -219,3 +220,42 @@ class FieldValue:
                 'name a field with a number.'
             )
         return float(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Charged:
+    """Another metric less what turns and tool calls cost.
+
+        metric - per_turn * min(turns, most) / most
+               - per_tool_call * min(calls, most) / most
+
+    Attributes:
+        metric: What is charged.
+        per_turn: Cost of `most` turns, in units of the metric.
+        per_tool_call: Cost of `most` tool calls, likewise.
+        most: Turns or calls beyond which nothing more is charged, at least 1.
+
+    Source: JADE, https://arxiv.org/abs/2601.21916: costs of rounds and retrievals. With
+    either at 0.1 or more its policy gave up all rounds but one.
+    """
+
+    metric: Metric
+    per_turn: float = 0.0
+    per_tool_call: float = 0.0
+    most: int = 3
+
+    def __post_init__(self):
+        check_types(self)
+        require(self.most >= 1, 'Charged.most', self.most, 'use 1 or more.')
+
+    def __call__(self, trace: Trace, leaf: Leaf, turn: int | None) -> float:
+        """Return the score after `turn`, less the costs until then."""
+        last = leaf.turns - 1 if turn is None else turn
+        calls = sum(
+            call.kind == 'tool' and call.key.turn <= last
+            for call in trace.on_path(leaf.fork)
+        )
+        turns = min(last + 1, self.most) / self.most
+        charge = self.per_turn * turns
+        charge += self.per_tool_call * min(calls, self.most) / self.most
+        return self.metric(trace, leaf, turn) - charge

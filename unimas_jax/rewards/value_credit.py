@@ -31,8 +31,8 @@ class GaeAcrossCalls(Rule):
             this is an independent actor and critic for each role (IAC).
 
     Source: Yu et al. 2022, https://arxiv.org/abs/2103.01955 (MAPPO), with calls as
-    steps; JADE, https://arxiv.org/abs/2601.21916, uses it with one shared critic and
-    the reward of `presets.terminal_outcome`.
+    steps; JADE, https://arxiv.org/abs/2601.21916, uses it with one shared critic, the
+    outcome's share `last` and `scores.Charged`.
     """
 
     discount: float = 1.0
