@@ -111,6 +111,7 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ('credit/dropped', '', 'calls', 'lower', 'Calls whose tokens were discarded.'),
         ('credit/dropped/<reason>', '', 'calls', 'lower', 'The same, by reason.'),
         ('credit/groups', '', 'groups', '', 'Sets over which the rule compared.'),
+        ('credit/group_samples', '', 'samples', '', 'Mean samples of such a set.'),
         ('credit/groups_of_one_sample', '', 'groups', 'lower', 'Nothing to compare.'),
         (
             'credit/groups_without_signal',

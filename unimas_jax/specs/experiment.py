@@ -56,7 +56,8 @@ class Experiment:
             of `Query`, for the splits `train`, `dev` and `test`.
         tools: Tool objects by the name that the workflow uses.
         reward: What each trainable role earns.
-        credit: Rule `credit(groups, scores) -> credits`; see `rewards.credit`.
+        credit: Rule that turns traces into credits, see `rewards.rule`; in a gin file
+            also a text like "Rloo", see `rewards.catalog`.
         sharing: `full`, `separate`, or groups of roles by model name.
         model: The base specification, from which each model is made.
         models: Specifications by model name. The configuration fills them in from
