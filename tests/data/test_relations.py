@@ -130,24 +130,17 @@ def test_a_name_retrieves_its_passage_and_both_names_only_one():
         assert len(joined) == 1
 
 
-def test_teacher_searches_in_the_stated_shares():
-    kinds = {'one': 0, 'both': 0, 'relation': 0}
+def test_teacher_searches_for_both_names_in_the_stated_share():
+    both = 0
     for query in SOURCE.load('train', ''):
         searches = json.loads(ask('decompose', query))['sub_queries']
         names = query.hints['names']
         if len(searches) == 2:
             assert set(searches) == set(names)
-            kinds['both'] += 1
-        elif searches[0] in names:
-            kinds['one'] += 1
+            both += 1
         else:
             assert searches == [query.hints['relation']]
-            kinds['relation'] += 1
-    teacher = relations.FormatTeacher()
-    shares = {'one': teacher.share_one, 'both': teacher.share_both}
-    shares['relation'] = 1 - sum(shares.values())
-    for kind, share in shares.items():
-        assert _is_near(kinds[kind], share, 200)
+    assert _is_near(both, relations.FormatTeacher().share_both, 200)
 
 
 def test_teacher_gives_a_value_of_each_passage_right_in_the_stated_share():
@@ -186,7 +179,7 @@ def test_teacher_without_passages_keeps_the_format():
         (lambda: relations.RelationsSource(num_facts=1), 'num_facts is 1'),
         (lambda: relations.RelationsSource(num_test=0), 'num_test is 0'),
         (lambda: SOURCE.load('validation', ''), "split is 'validation'"),
-        (lambda: relations.FormatTeacher(share_one=1.0), 'shares must not exceed 1'),
+        (lambda: relations.FormatTeacher(share_both=1.5), 'share_both.*use 0 to 1'),
         (lambda: ask('judge', SOURCE.load('dev', '')[0]), "not 'judge'"),
     ],
 )

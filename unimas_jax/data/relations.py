@@ -15,13 +15,13 @@ for, and to answer what was asked, is left to reinforcement learning.
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
 import random
 import re
 from collections.abc import Iterator, Sequence
 
+from unimas_jax.data import disjoint
 from unimas_jax.protocol import Passage, Segment
 from unimas_jax.specs import SpecError, check_types, require
 from unimas_jax.trace import Key, Query
@@ -184,22 +184,22 @@ class FormatTeacher:
 
     Attributes:
         seed: Another seed gives other replies.
-        share_one: Replies of `decompose` that search for one of the two names.
-        share_both: Those that search for each name by itself, in either order. The
-            rest searches for the relation, which finds passages about others.
+        share_both: Replies of `decompose` that search for each name by itself, in
+            either order. The rest searches for the relation, which finds passages
+            about others.
         share_right: Values of `answer` that were asked for, where a passage has one;
             the rest is another value of the passage.
     """
 
     seed: int = 0
-    share_one: float = 0.1
-    share_both: float = 0.25
+    share_both: float = 0.4
     share_right: float = 0.8
 
     def __post_init__(self):
         check_types(self)
-        total = self.share_one + self.share_both
-        require(total <= 1, 'FormatTeacher', total, 'the shares must not exceed 1.')
+        for name in ('share_both', 'share_right'):
+            share = getattr(self, name)
+            require(0 <= share <= 1, f'FormatTeacher.{name}', share, 'use 0 to 1.')
 
     def __call__(
         self, query: Query, role: str, segments: tuple[Segment, ...], key: Key
@@ -224,9 +224,8 @@ class FormatTeacher:
 
     def _searches(self, query: Query, rng: random.Random) -> list[str]:
         names = rng.sample(query.hints['names'], 2)
-        kinds = (names[:1], names, [query.hints['relation']])
-        shares = (self.share_one, self.share_both)
-        return rng.choices(kinds, (*shares, 1 - sum(shares)))[0]
+        is_right = rng.random() < self.share_both
+        return names if is_right else [query.hints['relation']]
 
     def _values(
         self, query: Query, segments: Sequence[Segment], rng: random.Random
@@ -269,13 +268,7 @@ def generate(split: str, *, num_facts: int, seed: int) -> Iterator[Pair]:
 
 def split_of(word: str) -> str:
     """Return the split that owns a word, whatever its case."""
-    digest = hashlib.blake2b(word.lower().encode(), digest_size=4).digest()
-    slot = int.from_bytes(digest, 'big') % sum(SPLITS.values())
-    for split, share in SPLITS.items():
-        if slot < share:
-            return split
-        slot -= share
-    raise AssertionError(slot)
+    return disjoint.split_of(word.lower(), SPLITS)
 
 
 @functools.cache
