@@ -41,8 +41,8 @@ class Counterfactual(Rule):
         baseline: Which of the three.
         alpha: Weight of the critics in the `assisted` baseline, in [0, 1].
 
-    Source: C3, counterfactual credit; its critic reads context and reply, here the
-    value of what follows stands for that.
+    Source: C3, https://arxiv.org/abs/2603.06859; the critic of its code reads context
+    and reply, here the value of what follows stands for that.
     """
 
     baseline: Literal['rewards', 'values', 'assisted'] = 'rewards'
