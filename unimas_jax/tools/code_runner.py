@@ -70,7 +70,7 @@ def run_case(
             code, case.function, case.arguments, limits, slot=slot
         )
         return ended(case, ending.failure, ending.stderr) or judge_value(
-            case, ending.report
+            case, ending.report, comparison
         )
     ending = sandbox.run_program(code, case.input, limits, slot=slot)
     if failed := ended(case, ending.failure, ending.stderr):
@@ -86,20 +86,22 @@ def run_case(
     )
 
 
-def judge_value(case: CallCase, report: bytes) -> CaseResult:
+def judge_value(case: CallCase, report: bytes, comparison: Comparison) -> CaseResult:
     """Compare what a call returned with what is expected.
 
     Args:
         case: The call.
         report: The returned value as `sandbox_wire` writes it, from a process that is
             not trusted.
+        comparison: Its tolerance is used.
     """
+    tolerance = comparison.tolerance or 0.0
     try:
         value = sandbox_wire.decode(json.loads(report), lambda text: text)
     except (ValueError, TypeError, RecursionError):
         return CaseResult(code='wrong_answer', input=shown_input(case))
-    is_right = values_match(value, case.output) or (
-        case.wrapped and values_match(value, case.output[0])
+    is_right = values_match(value, case.output, tolerance) or (
+        case.wrapped and values_match(value, case.output[0], tolerance)
     )
     return CaseResult(
         code='ok' if is_right else 'wrong_answer',

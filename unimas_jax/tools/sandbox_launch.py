@@ -140,8 +140,7 @@ class Launcher:
     def _user(self, slot: int) -> list[str]:
         if not self.is_root:
             return []
-        # Threads are counted by user: neighbours must not share one.
-        user = str(_FIRST_UID + (os.getpid() * 64 + slot) % _UIDS)
+        user = str(user_of(slot))
         command = ['setpriv', '--reuid', user, '--regid', user, '--clear-groups']
         command += ['--no-new-privs', '--inh-caps=-all', '--bounding-set=-all']
         # A change of user forgets it, and the sandbox must die with this process.
@@ -170,6 +169,14 @@ def find() -> Launcher:
         is_root=is_root,
         missing=tuple(missing),
     )
+
+
+def user_of(slot: int) -> int:
+    """Return the user that a slot of this process gets, where root must give it one.
+
+    Threads are counted by user, so that neighbours must not share one.
+    """
+    return _FIRST_UID + (os.getpid() * 64 + slot) % _UIDS
 
 
 def _filter() -> bytes:
