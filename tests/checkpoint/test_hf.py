@@ -12,7 +12,7 @@ import safetensors.numpy
 
 from unimas_jax.checkpoint import hf
 from unimas_jax.checkpoint.tensor_folder import INDEX_NAME, SINGLE_NAME, TensorFolder
-from unimas_jax.models import attention, sharding, transformer, zoo
+from unimas_jax.models import attention, axis_rules, sharding, transformer, zoo
 from unimas_jax.specs import SpecError
 
 GOLDEN = pathlib.Path(__file__).parents[1] / 'golden'
@@ -106,7 +106,7 @@ def test_weights_are_born_sharded_with_the_same_values(shape):
     config, expected = hf.load(folder)
     mesh = sharding.make_mesh(jax.devices(), *shape)
     placed = sharding.shardings(
-        transformer.logical_axes(config)['base'], expected, mesh, sharding.RULES_TRAIN
+        transformer.logical_axes(config)['base'], expected, mesh, axis_rules.RULES_TRAIN
     )
     _, base = hf.load(folder, shardings=placed)
     for leaf, host, place in zip(

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from unimas_jax import specs
-from unimas_jax.models import sharding, transformer
+from unimas_jax.models import axis_rules, sharding, transformer
 from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.trace import Key
 from unimas_jax.worker.buffer import Rollout
@@ -72,7 +72,7 @@ def placed_params(spec, config, mesh, *, num_adapters=0, seed=0):
         transformer.logical_axes(config, **options),
         shapes,
         mesh,
-        sharding.RULES_TRAIN,
+        axis_rules.RULES_TRAIN,
     )
     return jax.device_put(jax.tree_util.tree_map_with_path(draw, shapes), placed)
 

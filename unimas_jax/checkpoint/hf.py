@@ -19,23 +19,12 @@ import numpy as np
 from unimas_jax.checkpoint import tensor_folder
 from unimas_jax.checkpoint.hf_names import TensorRule, tensor_rules
 from unimas_jax.checkpoint.tensor_folder import INDEX_NAME, TensorFolder
-from unimas_jax.models.architecture import TransformerConfig, from_hf, to_hf
+from unimas_jax.models.architecture import TransformerConfig, read_config, to_hf
 from unimas_jax.specs import SpecError, require
 
 _EMBEDDING, _TIED_HEAD = 'model.embed_tokens.weight', 'lm_head.weight'
 
 _WEIGHT_SUFFIXES = ('.safetensors', '.bin', '.pt', '.pth', '.gguf', '.h5', '.msgpack')
-
-
-def read_config(folder: str | pathlib.Path) -> TransformerConfig:
-    """Return the architecture that a folder's `config.json` describes.
-
-    Raises:
-        SpecError: There is no such file, or `architecture.from_hf` refuses it.
-    """
-    path = pathlib.Path(folder) / 'config.json'
-    require(path.exists(), 'weights', str(folder), 'the folder must hold config.json.')
-    return from_hf(json.loads(path.read_text()))
 
 
 def load(

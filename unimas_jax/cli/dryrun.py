@@ -97,26 +97,24 @@ def run(args: argparse.Namespace) -> int:
     )
     loaded = flags.load(args)
     folder = _folder(args.output_dir) if args.output_dir else None
-    played, lines = asyncio.run(_play(loaded.experiment, args))
-    for line in lines:
-        print(line)
+    played = asyncio.run(_play(loaded.experiment, args))
     _show(played, loaded.experiment)
     if folder is not None:
         _keep(played, folder, loaded)
     return 0
 
 
-async def _play(
-    experiment: Experiment, args: argparse.Namespace
-) -> tuple[DryRun, list[str]]:
-    """Return what was played, and a line for everything that stood in."""
+async def _play(experiment: Experiment, args: argparse.Namespace) -> DryRun:
+    """Return what was played; print a line for everything that stands in."""
     queries, lines = stand_ins.queries(experiment, args.data_dir)
     tokenizers, counted = dry.tokenizers_of(experiment.models)
     async with stand_ins.started_tools(experiment.tools, args.data_dir) as started:
         tools, replaced = started
+        for line in [*lines, *counted, *replaced]:
+            print(line)
         player = _player(experiment, args)
         try:
-            played = await dry_run.play(
+            return await dry_run.play(
                 experiment,
                 dry.DryRuntime(experiment, player, tokenizers),
                 step.batch(
@@ -132,7 +130,6 @@ async def _play(
         finally:
             if isinstance(player, ChatEndpoint):
                 await player.stop()
-    return played, [*lines, *replaced, *counted]
 
 
 def _player(experiment: Experiment, args: argparse.Namespace) -> Endpoint:
@@ -181,22 +178,16 @@ def _show(played: DryRun, experiment: Experiment) -> None:
     console.print(_roles(metrics, experiment))
     console.print(_parts(metrics, experiment))
     console.print(_batches(metrics, experiment))
-    counts = {
-        status: int(metrics.get(f'credit/{status}', 0))
-        for status in ('credited', 'masked', 'dropped', 'groups_without_signal')
-    }
-    groups = ''
-    if 'credit/groups' in metrics:
-        groups = (
-            f'; {counts["groups_without_signal"]} of '
-            f'{int(metrics["credit/groups"])} groups without signal'
-        )
-    console.print(
-        f'{name}: {int(metrics[f"workflow/{name}/samples"])} samples, score '
-        f'{metrics.get(f"workflow/{name}/score", 0.0):.3f}; calls: '
-        f'{counts["credited"]} credited, {counts["masked"]} masked, '
-        f'{counts["dropped"]} dropped{groups}'
-    )
+    count = lambda key: int(metrics.get(f'credit/{key}', 0))
+    words = [
+        f'{name}: {metrics[f"workflow/{name}/samples"]:.0f} samples',
+        f'score {metrics.get(f"workflow/{name}/score", 0.0):.3f}',
+        *(f'{count(key)} calls {key}' for key in ('credited', 'masked', 'dropped')),
+    ]
+    if count('groups'):
+        signal = count('groups_without_signal')
+        words.append(f'{signal} of {count("groups")} groups without signal')
+    print(', '.join(words))
 
 
 def _roles(metrics: Mapping[str, float], experiment: Experiment) -> Table:

@@ -12,7 +12,9 @@ code does not implement is an error, never ignored.
 """
 
 import dataclasses
+import json
 import math
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,6 +111,17 @@ class TransformerConfig:
     def padded_vocab(self) -> int:
         """Vocabulary rows in memory: `vocab_size` rounded up to `VOCAB_MULTIPLE`."""
         return -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+
+
+def read_config(folder: str | pathlib.Path) -> TransformerConfig:
+    """Return the architecture that a folder's `config.json` describes.
+
+    Raises:
+        SpecError: There is no such file, or `from_hf` refuses it.
+    """
+    path = pathlib.Path(folder) / 'config.json'
+    require(path.exists(), 'weights', str(folder), 'the folder must hold config.json.')
+    return from_hf(json.loads(path.read_text()))
 
 
 def from_hf(config: Mapping[str, Any]) -> TransformerConfig:

@@ -1,13 +1,12 @@
 """Meshes, and the rules that place weights on them.
 
 Every mesh has three axes: `data` (rows), `fsdp` (rows, and weights split for memory)
-and `tensor` (heads, MLP and vocabulary). A rule table sends each logical axis of a
-weight to a mesh axis, or to none. Where a size does not divide, that dimension is
-replicated, and the fallback is logged.
+and `tensor` (heads, MLP and vocabulary). A table of `axis_rules` sends each logical
+axis of a weight to a mesh axis, or to none. Where a size does not divide, that
+dimension is replicated, and the fallback is logged.
 """
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -15,7 +14,9 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from unimas_jax.models import axis_rules
 from unimas_jax.models.architecture import TransformerConfig
+from unimas_jax.models.axis_rules import MeshAxes, Rules
 from unimas_jax.specs import require
 
 logger = logging.getLogger(__name__)
@@ -25,32 +26,6 @@ Device: TypeAlias = jax.Device  # pyright: ignore[reportInvalidTypeForm]
 
 AXES = ('data', 'fsdp', 'tensor')
 """Names of every mesh's axes, slowest first."""
-
-MeshAxes: TypeAlias = str | tuple[str, ...] | None
-"""A mesh axis, several of them, or None for replicated."""
-
-Rules: TypeAlias = Mapping[str, MeshAxes]
-"""Logical axis -> mesh axes."""
-
-RULES_ROLLOUT: Rules = {
-    'vocab': 'tensor',
-    'embed': None,
-    'heads': 'tensor',
-    'kv': 'tensor',
-    'head': None,
-    'mlp': 'tensor',
-    'norm': None,
-    'layers': None,
-    'adapters': None,
-    'rank': None,
-}
-"""Weights for sampling: split over `tensor` only, so that rows need no gather."""
-
-RULES_TRAIN: Rules = {**RULES_ROLLOUT, 'embed': 'fsdp'}
-"""Masters, gradients and moments: also split over `fsdp`."""
-
-RULES_TRAIN_WIDE: Rules = {**RULES_ROLLOUT, 'embed': ('fsdp', 'data')}
-"""As `RULES_TRAIN`, over `data` as well: less memory, more gathers."""
 
 _TOGETHER = ('heads', 'kv')
 """Query and key/value heads are split together or not at all: a device must hold the
@@ -91,7 +66,7 @@ def shardings(axes_tree: Any, shapes_tree: Any, mesh: Mesh, rules: Rules) -> Any
         axes_tree: From `transformer.logical_axes`: tuples of axis names.
         shapes_tree: The same tree of arrays or `jax.ShapeDtypeStruct`.
         mesh: From `make_mesh`.
-        rules: `RULES_TRAIN`, `RULES_TRAIN_WIDE` or `RULES_ROLLOUT`.
+        rules: One of `axis_rules`.
 
     Returns:
         The same tree of `NamedSharding`.
@@ -146,7 +121,7 @@ def _undivided(
 ) -> dict[str, str]:
     reasons = {}
     for axis, found in sizes.items():
-        parts = _num_parts(rules[axis], mesh)
+        parts = axis_rules.num_parts(rules[axis], mesh.shape)
         odd = [size for size in found if size % parts]
         if odd:
             reasons[axis] = f'{odd[0]} does not divide by {parts}'
@@ -155,13 +130,6 @@ def _undivided(
         if partners and axis in sizes and axis not in reasons:
             reasons[axis] = f'{partners[0]} cannot be split'
     return reasons
-
-
-def _num_parts(mesh_axes: MeshAxes, mesh: Mesh) -> int:
-    if mesh_axes is None:
-        return 1
-    names = (mesh_axes,) if isinstance(mesh_axes, str) else mesh_axes
-    return math.prod(mesh.shape[name] for name in names)
 
 
 def _is_axes(node: Any) -> bool:

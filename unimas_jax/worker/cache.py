@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from unimas_jax.models import sharding
+from unimas_jax.models import axis_rules, sharding
 from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.specs import ModelSpec, require
 
@@ -91,7 +91,7 @@ Layers = tuple[tuple[jax.Array, jax.Array], ...]
 
 def cache_sharding(config: TransformerConfig, mesh: Mesh) -> NamedSharding:
     """Place pages: shards over the rows' axes, heads over `tensor` if they divide."""
-    heads = sharding.heads_axis(config, mesh, sharding.RULES_ROLLOUT)
+    heads = sharding.heads_axis(config, mesh, axis_rules.RULES_ROLLOUT)
     return NamedSharding(mesh, PartitionSpec(ROWS, heads, None, None))
 
 

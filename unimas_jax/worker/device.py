@@ -18,8 +18,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from unimas_jax.checkpoint import hf, store
-from unimas_jax.models import sharding, transformer, zoo
-from unimas_jax.models.architecture import TransformerConfig
+from unimas_jax.models import axis_rules, sharding, transformer, zoo
+from unimas_jax.models.architecture import TransformerConfig, read_config
 from unimas_jax.models.transformer import Params
 from unimas_jax.specs import ModelSpec
 from unimas_jax.worker.commands import Argument
@@ -179,7 +179,7 @@ def architecture(spec: ModelSpec) -> TransformerConfig:
     if spec.weights == RANDOM:
         config = zoo.config(spec.architecture)
     else:
-        config = hf.read_config(spec.weights)
+        config = read_config(spec.weights)
     if spec.adapters is not None:
         scale = spec.adapters.alpha / spec.adapters.rank
         config = dataclasses.replace(config, adapter_scale=scale)
@@ -222,8 +222,8 @@ def initial_params(
     axes = transformer.logical_axes(config, **options)
     key = init_key(seed, name)
     shapes = jax.eval_shape(make, key)
-    placed = sharding.shardings(axes, shapes, mesh, sharding.RULES_TRAIN)
-    fallbacks = sharding.fallbacks(axes, shapes, mesh, sharding.RULES_TRAIN)
+    placed = sharding.shardings(axes, shapes, mesh, axis_rules.RULES_TRAIN)
+    fallbacks = sharding.fallbacks(axes, shapes, mesh, axis_rules.RULES_TRAIN)
     if spec.weights == RANDOM:
         return jax.jit(make, out_shardings=placed)(key), fallbacks
     _, base = hf.load(spec.weights, shardings=placed['base'])

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from unimas_jax.models import attention, sharding, transformer
+from unimas_jax.models import attention, axis_rules, sharding, transformer
 from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.specs import ModelSpec
 from unimas_jax.worker import losses
@@ -143,7 +143,7 @@ class Forward:
         table = jax.ShapeDtypeStruct(
             (self.config.padded_vocab, self.config.width), jnp.float32
         )
-        return sharding.shardings(axes, table, self.mesh, sharding.RULES_ROLLOUT)
+        return sharding.shardings(axes, table, self.mesh, axis_rules.RULES_ROLLOUT)
 
 
 Score = Callable[[Any, jax.Array, Any], Any]

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from unimas_jax.models import sharding, transformer
+from unimas_jax.models import axis_rules, sharding, transformer
 from unimas_jax.models.architecture import TransformerConfig
 from unimas_jax.specs import ModelSpec
 from unimas_jax.worker import cache
@@ -226,7 +226,7 @@ class GenerationPrograms:
             adapter_rank=adapters.rank if adapters else 0,
             value_head='value' in params['heads'],
         )
-        placed = sharding.shardings(axes, params, self._mesh, sharding.RULES_ROLLOUT)
+        placed = sharding.shardings(axes, params, self._mesh, axis_rules.RULES_ROLLOUT)
         for group in ('base', 'adapters'):
             if placed[group]:
                 placed[group]['layers'] = _per_layer(
