@@ -40,6 +40,17 @@ def test_document_becomes_a_passage(document, expected):
     [
         ({'result': [[DOC], []]}, 2, [(LISBON,), ()]),
         ({'result': [[{'document': DOC, 'score': 0.5}]]}, 1, [(SCORED,)]),
+        ({'result': [[{'document': {'contents': 'A city.'}}]]}, 1, [(PLAIN,)]),
+        (
+            {'answers': [['7 Title: Lisbon Text:  A city.', 'Title: Lisbon Text: x']]},
+            1,
+            [(LISBON, Passage(title='Lisbon', text='x'))],
+        ),
+        (
+            {'query': 'x', 'results': [{'id': 'doc_1', 'content': 'A', 'score': 1}]},
+            1,
+            [(Passage(title='', text='A', id='doc_1', score=1.0),)],
+        ),
         ({'result': [[]]}, 1, [()]),
         ({'result': []}, 1, [()]),
         ({'result': [[], []]}, 2, [(), ()]),
@@ -77,6 +88,11 @@ def test_answer_is_understood(answer, number, expected):
             'the server reports "Error: U',
         ),
         ({'detail': 'not ready'}, 1, "the server reports 'not ready'"),
+        (
+            {'detail': [{'loc': ['body', 'topk'], 'msg': 'not a number'}]},
+            1,
+            r"the server reports \[{'loc': \['body', 'topk'\], 'msg': 'not a",
+        ),
         ({'error': {'code': 1}}, 1, 'the server reports'),
         ({'hits': []}, 1, r"it has \['hits'\], but none of result, results, answers"),
         ({'result': {'a': 1}}, 1, 'results are dict, not a list'),

@@ -140,7 +140,7 @@ def test_generated_replies_give_the_type_or_a_format_error(name):
     output, kind = ALL[name]
     draw = random.Random(name)
     legal = 0
-    for _ in range(4000):
+    for _ in range(600):
         text = ''.join(draw.choices(PIECES, k=draw.randrange(1, 12)))
         for whole in (text, output.sample() + text, text + output.sample()):
             try:
@@ -151,7 +151,7 @@ def test_generated_replies_give_the_type_or_a_format_error(name):
             assert type(value) is kind
             assert value != '' and value != ()
             legal += 1
-    assert legal > 100
+    assert legal > 20
 
 
 def test_a_tool_call_is_read():
@@ -176,7 +176,7 @@ def test_a_tool_call_is_read():
 def test_generated_tool_calls_give_a_call_or_a_format_error():
     draw = random.Random(0)
     found = 0
-    for _ in range(20_000):
+    for _ in range(6000):
         text = ''.join(draw.choices(PIECES, k=draw.randrange(1, 8)))
         try:
             call = CALLS.tool_call(text)
@@ -185,7 +185,7 @@ def test_generated_tool_calls_give_a_call_or_a_format_error():
         if call is not None:
             found += 1
             json.dumps(call.arguments)
-    assert found > 20
+    assert found > 5
 
 
 @pytest.mark.parametrize(
