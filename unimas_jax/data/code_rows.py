@@ -16,8 +16,9 @@ say so, as they were published but decoded. `tools/code_cases.py` reads it.
 
 `code` covers the rows of DeepCoder, TACO, PrimeIntellect and LiveCodeBench that share
 the columns `problem`, `starter_code`, `tests` and `metadata`. Where a row has
-`fn_name`, `entry_point`, `checker`, `time_limit` or `memory_limit`, of its own or in
-`metadata`, the gold has them too.
+`fn_name`, `entry_point`, `setup`, `checker`, `time_limit` or `memory_limit`, of its own
+or in `metadata`, the gold has them too. Prepared rows of every format are rows of
+`code`; those of LiveCodeBench have `public_tests` and `private_tests` for `tests`.
 """
 
 import ast
@@ -34,16 +35,20 @@ from typing import Any
 from unimas_jax.data import row_fields
 from unimas_jax.data.row_fields import Content, Row, RowError
 
-# Beside the tests: what they call, and how they judge.
-_TERMS = ('fn_name', 'entry_point', 'checker', 'time_limit', 'memory_limit')
+# Beside the tests: what they call, and how they run and judge.
+_TERMS = ('fn_name', 'entry_point', 'setup', 'checker', 'time_limit', 'memory_limit')
 
 
 def _code(row: Row) -> Content:
     problem = row_fields.text(
         row, 'problem', 'question', 'prompt', 'statement', 'description'
     )
-    tests = _tests(row.get('tests'), 'tests')
-    return _content(problem, row, {'tests': tests})
+    if row.get('private_tests') is None:
+        return _content(problem, row, {'tests': _tests(row.get('tests'), 'tests')})
+    gold = {'private_tests': _tests(row['private_tests'], 'private_tests')}
+    if public := _decoded(row.get('public_tests'), 'public_tests'):
+        gold['public_tests'] = public
+    return _content(problem, row, gold)
 
 
 def _apps(row: Row) -> Content:

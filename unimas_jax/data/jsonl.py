@@ -222,7 +222,7 @@ def _decode_array(path: epath.Path) -> list[Any]:
 
 
 def usable(
-    numbered: Iterator[tuple[int, Any]],
+    numbered: Iterable[tuple[int, Any]],
     *,
     format: str,
     dataset: str,
@@ -249,22 +249,49 @@ def usable(
     for number, row in numbered:
         total = number
         try:
-            if isinstance(row, row_fields.RowError):
-                raise row
             default_id = f'{dataset}-{split}-{number}'
-            query = rows.read(row, format, dataset=dataset, default_id=default_id)
+            query = read(row, format, dataset=dataset, default_id=default_id)
             if query.id in queries:
                 raise row_fields.RowError(f'id {query.id!r} has occurred before')
             queries[query.id] = query
         except row_fields.RowError as error:
             bad.append(f'row {number}: {error}')
+    refuse_many(bad, total, format=format, where=where, max_bad_ratio=max_bad_ratio)
+    return tuple(queries.values())
+
+
+def read(row: Any, format: str, *, dataset: str, default_id: str) -> Query:
+    """Return the query of a decoded row; see `rows.read`.
+
+    Raises:
+        RowError: With the reason why the row cannot be used.
+    """
+    if isinstance(row, row_fields.RowError):
+        raise row
+    return rows.read(row, format, dataset=dataset, default_id=default_id)
+
+
+def refuse_many(
+    bad: Sequence[str], total: int, *, format: str, where: str, max_bad_ratio: float
+) -> None:
+    """Report rows that cannot be used.
+
+    Args:
+        bad: A line for each of them, with its number and reason.
+        total: Rows that were read.
+        format: How they were read.
+        where: The file or builder, for messages.
+        max_bad_ratio: Share of rows that may be unusable.
+
+    Raises:
+        SpecError: They are too many, or all.
+    """
     shown = '; '.join(bad[:5]) + ('; ...' if len(bad) > 5 else '')
     if len(bad) > max_bad_ratio * total:
         raise SpecError(
             f'{where}: {len(bad)} of {total} rows cannot be used as {format!r} '
             f'({shown}); mend them or raise max_bad_ratio ({max_bad_ratio}).'
         )
-    require(bool(queries), 'data set', where, 'it is empty.')
+    require(len(bad) < total, 'data set', where, 'it is empty.')
     if bad:
         _log.warning('%s: skipped %d of %d rows (%s)', where, len(bad), total, shown)
-    return tuple(queries.values())
