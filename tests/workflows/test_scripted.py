@@ -6,8 +6,9 @@ import json
 import flows
 import pytest
 
-from unimas_jax import specs
-from unimas_jax.workflows import scripted
+from unimas_jax import protocol, specs
+from unimas_jax.workflows import formats, scripted, tool_formats
+from unimas_jax.workflows.parsing import FormatError
 
 
 def reply(script, call_key, max_tokens=16):
@@ -31,6 +32,17 @@ def test_recorded_replies_fit_role_and_key(tmp_path):
     )
     assert reply(script, flows.key('first', turn=1)).text == 'any'
     assert reply(script, flows.key('first', turn=2)).text == 'later'
+
+
+def test_a_recorded_reply_may_be_for_one_query_in_every_epoch(tmp_path):
+    script = recording(
+        tmp_path,
+        {'role': 'first', 'text': 'any'},
+        {'role': 'first', 'text': 'seventh', 'query': '7'},
+    )
+    assert reply(script, flows.key('first')).text == 'seventh'
+    other = flows.key('first')._replace(query='8@0')
+    assert reply(script, other).text == 'any'
 
 
 def test_a_call_without_a_recorded_reply_is_an_error(tmp_path):
@@ -75,3 +87,59 @@ def test_a_format_without_a_sample_is_refused():
     role = flows.role('first', output=Parser())
     with pytest.raises(specs.SpecError, match='give it sample'):
         scripted.sample_script((role,))
+
+
+def said_by(output, *, malformed, **options):
+    """What a varied script lets a role say in 60 samples of a query."""
+    role = flows.role('first', output=output, **options)
+    script = scripted.varied_script((role,), malformed=malformed, seed=3)
+    return [script('first', (), flows.key('first', sample=i)) for i in range(60)]
+
+
+def test_a_varied_script_says_all_that_is_legal_and_the_same_each_time():
+    choice = formats.Choice(name='s', options=('yes', 'no'))
+    said = said_by(choice, malformed=0.0)
+    assert {choice.parse(text) for text in said} == {'yes', 'no'}
+    assert said == said_by(choice, malformed=0.0)
+
+
+def test_a_share_of_what_a_varied_script_says_is_malformed():
+    def legal(text):
+        try:
+            return formats.Tag(name='a').parse(text) == 'sample'
+        except FormatError:
+            return False
+
+    count = lambda share: sum(
+        map(legal, said_by(formats.Tag(name='a'), malformed=share))
+    )
+    assert (count(0.0), count(1.0)) == (60, 0)
+    assert 25 <= count(0.4) <= 47  # 36 are expected; 3 standard deviations are 11.
+
+
+def test_a_varied_script_calls_tools():
+    calls = (
+        tool_formats.CallTag(name='s', tool='look', arguments={'n': 'int'}),
+        tool_formats.CallTag(name='t', tool='other', argument='text'),
+    )
+    output = tool_formats.WithTools(answer=formats.Tag(name='a'), calls=calls)
+    said = said_by(output, malformed=0.0, tools=('look',), max_tool_calls=1)
+    wishes = [output.tool_call(text) for text in said]
+    assert {wish for wish in wishes if wish is None} == {None}
+    made = [wish for wish in wishes if wish is not None]
+    assert 15 <= len(made) <= 45 and made[0] == ('look', {'n': 1})
+
+
+def test_a_scripted_player_ends_at_a_stop_string():
+    player = scripted.ScriptedPlayer(lambda role, segments, key: f'{role}: a. b')
+    request = protocol.Request(
+        key=flows.key('first'),
+        step=2,
+        role='first',
+        model='m',
+        segments=(protocol.Segment(name='all', text='Who is it?'),),
+        prompt_tokens=9,
+        sampling=specs.Sampling(max_tokens=9, stop=('.',)),
+    )
+    reply = asyncio.run(player.reply(request))
+    assert (reply.text, reply.step, reply.prompt_tokens) == ('first: a.', 2, 3)

@@ -4,7 +4,8 @@ Each format is plain data with three functions:
   - `parse(text)` returns a value of the one type that the format states, never of
     another, or raises `FormatError` with the reason;
   - `describe()` says the contract in words, for the prompt;
-  - `sample()` is a legal reply, for dry runs.
+  - `sample()` is a legal reply, for dry runs; where there are several kinds of them,
+    `samples()` lists one of each.
 
 Rules for all of them: a `<think>...</think>` block at the start is not part of the
 answer; names are case-sensitive; white space around a value is dropped; a value that
@@ -187,9 +188,12 @@ class OneOf:
 
     def sample(self) -> str:
         """Return a legal reply."""
-        if self.tags:
-            return f'<{self.tags[0]}>sample</{self.tags[0]}>'
-        return f'<{self.markers[0]}>'
+        return self.samples()[0]
+
+    def samples(self) -> tuple[str, ...]:
+        """Return a legal reply for each tag and marker."""
+        tags = (f'<{name}>sample</{name}>' for name in self.tags)
+        return (*tags, *(f'<{name}>' for name in self.markers))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -233,7 +237,11 @@ class Choice:
 
     def sample(self) -> str:
         """Return a legal reply."""
-        return f'<{self.name}>{self.options[0]}</{self.name}>'
+        return self.samples()[0]
+
+    def samples(self) -> tuple[str, ...]:
+        """Return a legal reply for each option."""
+        return tuple(f'<{self.name}>{option}</{self.name}>' for option in self.options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -402,7 +410,11 @@ class AnyOf:
 
     def sample(self) -> str:
         """Return a legal reply."""
-        return next(iter(self.options.values())).sample()
+        return self.samples()[0]
+
+    def samples(self) -> tuple[str, ...]:
+        """Return a legal reply for each option."""
+        return tuple(option.sample() for option in self.options.values())
 
 
 _KIND_WORDS = {

@@ -103,6 +103,14 @@ class WithTools:
         """Return a legal answer."""
         return self.answer.sample()
 
+    def sample_call(self) -> str:
+        """Return a legal call of the first tool."""
+        call = self.calls[0]
+        content = 'sample'
+        if call.arguments:
+            content = formats.JsonObject(keys=call.arguments).sample()
+        return f'<{call.name}>{content}</{call.name}>'
+
     @property
     def _names(self) -> tuple[str, ...]:
         return tuple(call.name for call in self.calls)
