@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import made_traces
+import numpy as np
 import pytest
 from crediting import MARGINAL, RULES, SHARED, advantages, run, valued
 from made_traces import MAPPING
@@ -120,6 +121,63 @@ def test_turn_grpo_compares_equal_roles_at_equal_turns():
     assert [second[s][0] for s in range(3)] == pytest.approx(
         [5 / 12, -1 / 12, -4 / 12], rel=1e-12
     )
+
+
+@pytest.mark.parametrize('kind', ['mean', 'sum', 'last', 'score'])
+@pytest.mark.parametrize('unbiased', [False, True])
+def test_trajectory_rules_equal_their_definition(kind, unbiased):
+    group = made_traces.four_samples()
+    grpo = credit.TrajectoryGrpo(trajectory_reward=kind, unbiased=unbiased)
+    credits = run(grpo, group, reward=MARGINAL)
+    rloo = run(credit.Rloo(trajectory_reward=kind), group, reward=MARGINAL)
+    whole = []
+    for sample, rates in enumerate(made_traces.SCORES):
+        own = [c.reward for c in credits if c.key.sample == sample]
+        summary = {'mean': np.mean(own), 'sum': np.sum(own), 'last': own[-1]}
+        whole.append(rates[-1] if kind == 'score' else summary[kind])
+    for one, other in zip(credits, rloo, strict=True):
+        i = one.key.sample
+        scaled = (whole[i] - np.mean(whole)) / np.std(whole, ddof=int(unbiased))
+        assert one.advantage == pytest.approx(scaled, rel=1e-9)
+        rest = np.delete(whole, i).mean()
+        assert other.advantage == pytest.approx(whole[i] - rest, rel=1e-9)
+
+
+@pytest.mark.parametrize('mean_over', ['role', 'all_roles', 'trajectories'])
+@pytest.mark.parametrize('std_over', ['role', 'all_roles', 'trajectories'])
+def test_agent_grpo_equals_its_definition(mean_over, std_over):
+    rule = credit.AgentGrpo(mean_over=mean_over, std_over=std_over)
+    credits = run(rule, made_traces.four_samples(), reward=MARGINAL)
+    whole = [
+        np.mean([c.reward for c in credits if c.key.sample == i]) for i in range(4)
+    ]
+    for c in credits:
+        sets = {
+            'role': [d.reward for d in credits if d.role == c.role],
+            'all_roles': [d.reward for d in credits],
+            'trajectories': whole,
+        }
+        expected = (c.reward - np.mean(sets[mean_over])) / np.std(sets[std_over])
+        assert c.advantage == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize('unbiased', [False, True])
+def test_turn_grpo_equals_its_definition(unbiased):
+    rule = credit.TurnGrpo(unbiased=unbiased)
+    credits = run(rule, made_traces.four_samples(), reward=MARGINAL)
+    for c in credits:
+        own = [
+            d.reward for d in credits if (d.role, d.key.turn) == (c.role, c.key.turn)
+        ]
+        expected = (c.reward - np.mean(own)) / np.std(own, ddof=int(unbiased))
+        assert c.advantage == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_last_steps_advantage_is_that_of_all_steps():
+    # Marginals of the last calls: .5, 0, .5, 1; mean .5, deviation sqrt(1/8).
+    rule = credit.TrajectoryGrpo(trajectory_reward='last')
+    found = advantages(run(rule, made_traces.four_samples(), reward=MARGINAL), 'coder')
+    assert found == {0: [0.0] * 3, 1: [pytest.approx(-(2**0.5))] * 3, 2: [0.0] * 3}
 
 
 def test_calls_before_a_fork_take_the_mean_of_their_trajectories():
