@@ -75,10 +75,14 @@ def test_cut_after_keeps_the_bytes_of_earlier_steps(folder):
         write_whole(folder.trace_path(step), b'traces')
     write_whole(folder.trace_path(1, 'dev'), b'traces')
     write_whole(folder.trace_path(2, 'dev'), b'traces')
+    for step in (1, 2, 10):
+        (folder.rollouts / str(step)).mkdir()
+        write_whole(folder.rollouts / str(step) / 'shared.npz', b'rollouts')
     before = folder.metrics.read_bytes().splitlines(keepends=True)
     folder.cut_after(1)
     assert folder.metrics.read_bytes() == b''.join(before[:2])
     assert folder.trace_files() == [(0, ''), (1, ''), (1, 'dev')]
+    assert [path.name for path in folder.rollouts.iterdir()] == ['1']
     folder.cut_after(-1)
     assert folder.read_metrics() == {}
     assert folder.trace_files() == []

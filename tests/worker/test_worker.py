@@ -14,6 +14,7 @@ from unimas_jax.checkpoint import hf
 from unimas_jax.models import zoo
 from unimas_jax.protocol import Demonstration, Request, Segment
 from unimas_jax.trace import Credit, Key
+from unimas_jax.worker import rollout_files
 from unimas_jax.worker.follower import Follower
 from unimas_jax.worker.worker import Worker
 
@@ -51,13 +52,15 @@ class Followed:
     report: dict
     leader_state: dict
     follower_state: dict
+    rollout_dir: str
 
 
 @pytest.fixture(scope='module')
-def followed(models):
+def followed(models, tmp_path_factory):
+    rollout_dir = str(tmp_path_factory.mktemp('rollouts'))
     settings = dict(seed=0, roles=ROLES, frozen=('grade',))
     sent = []
-    worker = Worker(models, broadcast=sent.append, **settings)
+    worker = Worker(models, broadcast=sent.append, rollout_dir=rollout_dir, **settings)
     report = worker.start()
     train(worker, 50)
     leader_state = states(worker)
@@ -72,6 +75,7 @@ def followed(models):
         report=report,
         leader_state=leader_state,
         follower_state=follower_state,
+        rollout_dir=rollout_dir,
     )
     worker.stop()
 
@@ -225,6 +229,19 @@ def test_a_follower_has_the_same_state(followed):
     jax.tree.map(
         np.testing.assert_array_equal, followed.leader_state, followed.follower_state
     )
+
+
+def test_rollouts_are_kept_with_what_the_update_reads(followed):
+    rollouts = rollout_files.read(
+        rollout_files.path(followed.rollout_dir, 50, 'policy')
+    )
+    expected = {asked.key for asked in requests(50) if asked.model == 'policy'}
+    assert {rollout.key for rollout in rollouts} == expected
+    for rollout in rollouts:
+        assert rollout.reward == float(len(rollout.response_ids) % 3)
+        assert rollout.old_log_prob.shape == rollout.response_ids.shape
+        np.testing.assert_allclose(rollout.old_log_prob, rollout.log_probs, atol=1e-4)
+    assert not rollout_files.path(followed.rollout_dir, 50, 'judge').exists()
 
 
 def test_resumed_training_equals_uninterrupted_training(worker, tmp_path):

@@ -74,15 +74,26 @@ def load(args: argparse.Namespace) -> config.Loaded:
     return config.load(args.gin_file, args.gin_bindings)
 
 
-def open_backend(args: argparse.Namespace, loaded: config.Loaded) -> Backend:
-    """Return the runtime that the flags name, not yet started."""
+def open_backend(
+    args: argparse.Namespace, loaded: config.Loaded, *, rollout_dir: str = ''
+) -> Backend:
+    """Return the runtime that the flags name, not yet started.
+
+    Args:
+        args: With the run flags.
+        loaded: The experiment.
+        rollout_dir: Where each step's rollouts are kept; empty keeps none.
+    """
     for name in ('hosts', 'cpu_devices'):
         value = getattr(args, name)
         require(value >= 0, f'--{name}', value, 'use 0 or more.')
     _keep_compilations()
     if args.runtime == 'ray':
         return ray_runtime.RayRuntime.for_experiment(
-            loaded.experiment, num_hosts=args.hosts, cpu_devices=args.cpu_devices
+            loaded.experiment,
+            num_hosts=args.hosts,
+            cpu_devices=args.cpu_devices,
+            rollout_dir=rollout_dir,
         )
     require(args.hosts <= 1, '--hosts', args.hosts, 'runtime local has one host.')
     if args.cpu_devices:
@@ -91,7 +102,7 @@ def open_backend(args: argparse.Namespace, loaded: config.Loaded) -> Backend:
     # Here because it loads jax, which a driver of other processes must not.
     from unimas_jax.runtime import local
 
-    return local.LocalRuntime.for_experiment(loaded.experiment)
+    return local.LocalRuntime.for_experiment(loaded.experiment, rollout_dir=rollout_dir)
 
 
 def _keep_compilations() -> None:

@@ -32,6 +32,12 @@ def add_training_flags(parser: argparse.ArgumentParser) -> None:
         help='continue a run although the configuration differs from its own',
     )
     parser.add_argument(
+        '--keep_rollouts',
+        action='store_true',
+        help='keep the tokens, log-probs and credits of every step in rollouts/STEP/, '
+        'one file for each model, which worker.rollout_files reads',
+    )
+    parser.add_argument(
         '--wandb_project',
         default='',
         metavar='NAME',
@@ -56,9 +62,9 @@ def train(args: argparse.Namespace, *, last_step: int | None) -> int:
         last_step=last_step,
         wandb_project=args.wandb_project,
     )
-    position = asyncio.run(
-        loop.train(loaded.experiment, flags.open_backend(args, loaded), folder, options)
-    )
+    rollout_dir = str(folder.rollouts) if args.keep_rollouts else ''
+    backend = flags.open_backend(args, loaded, rollout_dir=rollout_dir)
+    position = asyncio.run(loop.train(loaded.experiment, backend, folder, options))
     report.write(folder)
     print(f'step {position.step} of {loaded.experiment.num_steps}: {folder.report}')
     return 0

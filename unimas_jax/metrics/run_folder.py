@@ -150,7 +150,7 @@ class RunFolder:
         return sorted((int(m[1]), m[2] or '') for m in matches if m)
 
     def cut_after(self, step: int) -> None:
-        """Forget metrics and traces of later steps, which will be done again.
+        """Forget all that later steps left, which will be done again.
 
         Args:
             step: The last step that stays; -1 forgets all.
@@ -168,6 +168,10 @@ class RunFolder:
         for later, split in self.trace_files():
             if later > step:
                 self.trace_path(later, split).unlink()
+        if self.rollouts.exists():
+            for folder in self.rollouts.iterdir():
+                if folder.name.isdigit() and int(folder.name) > step:
+                    folder.rmtree()
 
     def _whole_lines(self) -> bytes:
         """Return `metrics.jsonl` up to its last complete line."""

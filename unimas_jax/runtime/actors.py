@@ -43,6 +43,7 @@ class Membership:
         roles: Roles by model name.
         frozen: Roles that are not trained on.
         seed: Of the run.
+        rollout_dir: Where the leader keeps each step's rollouts; empty keeps none.
     """
 
     rank: int
@@ -53,6 +54,7 @@ class Membership:
     roles: Mapping[str, tuple[str, ...]]
     frozen: tuple[str, ...]
     seed: int
+    rollout_dir: str = ''
 
 
 class _Process:
@@ -113,7 +115,11 @@ class Leader(_Process):
         self._runs: collections.deque = collections.deque()
         broadcast = self._broadcast if followers else None
         with self._readable_errors():
-            self._worker = self._build('worker.Worker', broadcast=broadcast)
+            self._worker = self._build(
+                'worker.Worker',
+                broadcast=broadcast,
+                rollout_dir=self._membership.rollout_dir,
+            )
             return self._worker.start()
 
     def call(self, name: str, *args: Any) -> Any:

@@ -28,6 +28,7 @@ class LocalRuntime:
         roles: Roles by model name.
         frozen: Roles that are not trained on.
         seed: Of the run.
+        rollout_dir: Where each step's rollouts are kept; empty keeps none.
         make_worker: Builds the worker; tests give a scripted one.
     """
 
@@ -38,15 +39,23 @@ class LocalRuntime:
         *,
         frozen: Sequence[str] = (),
         seed: int,
+        rollout_dir: str = '',
         make_worker: Callable[..., Any] = Worker,
     ):
         self._make_worker = functools.partial(
-            make_worker, models, seed=seed, roles=roles, frozen=frozen
+            make_worker,
+            models,
+            seed=seed,
+            roles=roles,
+            frozen=frozen,
+            rollout_dir=rollout_dir,
         )
         self._worker: Any = None
 
     @classmethod
-    def for_experiment(cls, experiment: Experiment) -> 'LocalRuntime':
+    def for_experiment(
+        cls, experiment: Experiment, *, rollout_dir: str = ''
+    ) -> 'LocalRuntime':
         """Return the runtime of an experiment whose `models` are filled in."""
         return cls(
             experiment.models,
@@ -54,6 +63,7 @@ class LocalRuntime:
             # A warm start trains every role, frozen ones too.
             frozen=() if experiment.sft else experiment.frozen,
             seed=experiment.seed,
+            rollout_dir=rollout_dir,
         )
 
     @property

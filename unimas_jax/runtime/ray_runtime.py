@@ -37,6 +37,7 @@ class RayRuntime:
         seed: Of the run.
         num_hosts: Hosts to use; 0 takes as many as there are or, on CPU, as needed.
         cpu_devices: Devices of each process on CPU; 0 takes accelerators if any.
+        rollout_dir: Where each step's rollouts are kept; empty keeps none.
         hook: Called in followers before each command; for tests.
     """
 
@@ -49,11 +50,13 @@ class RayRuntime:
         seed: int,
         num_hosts: int = 0,
         cpu_devices: int = 0,
+        rollout_dir: str = '',
         hook: actors.Hook | None = None,
     ):
         self._models, self._roles, self._seed = dict(models), dict(roles), seed
         self._frozen = tuple(frozen)
         self._num_hosts, self._cpu_devices = num_hosts, cpu_devices
+        self._rollout_dir = rollout_dir
         self._hook = hook
         self._groups: dict[str, _Group] = {}
         self._group_of: dict[str, str] = {}
@@ -61,7 +64,12 @@ class RayRuntime:
 
     @classmethod
     def for_experiment(
-        cls, experiment: Experiment, *, num_hosts: int = 0, cpu_devices: int = 0
+        cls,
+        experiment: Experiment,
+        *,
+        num_hosts: int = 0,
+        cpu_devices: int = 0,
+        rollout_dir: str = '',
     ) -> 'RayRuntime':
         """Return the runtime of an experiment whose `models` are filled in."""
         return cls(
@@ -72,6 +80,7 @@ class RayRuntime:
             seed=experiment.seed,
             num_hosts=num_hosts,
             cpu_devices=cpu_devices,
+            rollout_dir=rollout_dir,
         )
 
     @property
@@ -204,6 +213,7 @@ class RayRuntime:
                 roles={model: self._roles[model] for model in place.chips},
                 frozen=self._frozen,
                 seed=self._seed,
+                rollout_dir=self._rollout_dir,
             )
             for rank in range(len(place.hosts))
         ]

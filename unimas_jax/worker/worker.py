@@ -20,7 +20,7 @@ from unimas_jax.models.sharding import Device
 from unimas_jax.protocol import Demonstration, Reply, Report, Request, Score
 from unimas_jax.specs import ModelSpec, SftSpec, require
 from unimas_jax.trace import Credit, Key
-from unimas_jax.worker import cache, exchange
+from unimas_jax.worker import cache, exchange, rollout_files
 from unimas_jax.worker.buffer import Buffer, Rollout
 from unimas_jax.worker.commands import Command
 from unimas_jax.worker.host import Host
@@ -38,6 +38,8 @@ class Worker:
         frozen: Roles that are not trained on.
         broadcast: Hands commands to the followers; None with one process.
         devices: Chips by model; None takes them by `MeshSpec.first_chip`.
+        rollout_dir: Absolute path below which each step's credited rollouts are kept;
+            empty keeps none.
     """
 
     def __init__(
@@ -49,7 +51,9 @@ class Worker:
         frozen: Sequence[str] = (),
         broadcast: Callable[[Command], None] | None = None,
         devices: Mapping[str, Sequence[Device]] | None = None,
+        rollout_dir: str = '',
     ):
+        self._rollout_dir = rollout_dir
         self._host = Host(
             models,
             roles=roles,
@@ -302,6 +306,9 @@ class Worker:
         with self._engines[name].lock:
             rollouts = self._buffers[name].take(step)
         if rollouts:
+            if self._rollout_dir:
+                path = rollout_files.path(self._rollout_dir, step, name)
+                rollout_files.write(path, rollouts)
             metrics |= self._learners[name].update(rollouts, step)
             started = time.perf_counter()
             self._publish(name, self._engines[name].policy_version + 1)
