@@ -191,7 +191,7 @@ def use_backend(monkeypatch):
 
     def use(kind, *models):
         backend = kind(dict.fromkeys(models, 'group'))
-        monkeypatch.setattr(flags, 'open_backend', lambda args, loaded: backend)
+        monkeypatch.setattr(flags, 'open_backend', lambda args, loaded, **_: backend)
 
     return use
 
