@@ -5,12 +5,12 @@ The verdict rests on how processes ended and on comparing data outside of them.
 
 import dataclasses
 import json
-from typing import Any, Literal
+from typing import Literal
 
 from unimas_jax.tools import sandbox_wire
 from unimas_jax.tools.code_tests import AssertCase, CallCase, Case, StdinCase
 from unimas_jax.tools.comparators import Comparison, outputs_match, values_match
-from unimas_jax.tools.sandbox import Ending, Limits, Sandbox
+from unimas_jax.tools.sandbox import Failure, Limits, Sandbox
 
 Code = Literal[
     'ok',
@@ -69,15 +69,20 @@ def run_case(
         ending = sandbox.run_call(
             code, case.function, case.arguments, limits, slot=slot
         )
-        return ended(case, ending.failure, ending.stderr) or judge_value(
-            case, ending.report, comparison
-        )
+        if ending.failure:
+            return ended(case, ending.failure, ending.stderr)
+        return judge_value(case, ending.report, comparison)
     ending = sandbox.run_program(code, case.input, limits, slot=slot)
-    if failed := ended(case, ending.failure, ending.stderr):
-        return failed
+    if ending.failure:
+        return ended(case, ending.failure, ending.stderr)
     output = _text(ending.stdout)
     if comparison.kind == 'program':
         return _ask_checker(sandbox, case, output, comparison, limits, slot)
+    return judge_output(case, output, comparison)
+
+
+def judge_output(case: StdinCase, output: str, comparison: Comparison) -> CaseResult:
+    """Compare what a program printed with what is expected."""
     is_right = outputs_match(output, case.output, comparison)
     return CaseResult(
         code='ok' if is_right else 'wrong_answer',
@@ -110,10 +115,59 @@ def judge_value(case: CallCase, report: bytes, comparison: Comparison) -> CaseRe
     )
 
 
-def ended(case: Case, failure: str, stderr: bytes) -> CaseResult | None:
-    """Return the result of a process that ended badly, else None."""
-    if not failure:
-        return None
+def judge_check(
+    case: StdinCase, output: str, failure: Failure, report: bytes
+) -> CaseResult:
+    """Take a verdict from the problem's own checker.
+
+    Args:
+        case: The case.
+        output: What the solution printed.
+        failure: What is wrong with the ending of the checker.
+        report: What the checker returned.
+    """
+    is_right = not failure and report in (b'true', b'1')
+    return CaseResult(
+        code='ok' if is_right else 'wrong_answer',
+        input=shown_input(case),
+        output=shorten(output),
+    )
+
+
+def judge_test(
+    report: bytes, judge_failure: Failure, failure: Failure, stderr: bytes
+) -> CaseResult:
+    """Form the verdict of a test; only a judge that ended well can let it pass.
+
+    Args:
+        report: What the judge reported (`sandbox_judge`), which can be trusted.
+        judge_failure: What is wrong with the judge's ending.
+        failure: What is wrong with the solution's ending.
+        stderr: What the solution wrote to standard error.
+    """
+    found = json.loads(report) if report else {}
+    verdict = found.get('verdict', '')
+    code = 'wrong_answer'
+    if verdict == 'unsupported':
+        code, stderr = 'tool_error', b'the test passes what is no plain data'
+    elif failure in ('time_limit', 'memory_limit'):
+        code = failure
+    elif judge_failure:
+        code = judge_failure
+    elif verdict == 'passed':
+        code = 'ok'
+    elif verdict in ('lost', 'raised'):
+        code = 'run_time_error'
+    return CaseResult(
+        code=code,
+        input=found.get('call', ''),
+        output=found.get('result', ''),
+        error=_text(stderr)[-SHOWN:],
+    )
+
+
+def ended(case: Case, failure: Code, stderr: bytes) -> CaseResult:
+    """Return the result of a process that ended badly."""
     error = _text(stderr)[-SHOWN:]
     return CaseResult(code=failure, input=shown_input(case), error=error)
 
@@ -136,34 +190,10 @@ def _run_test(
     sandbox: Sandbox, code: str, case: AssertCase, limits: Limits, slot: int
 ) -> CaseResult:
     judge, solution = sandbox.run_test(code, case, limits, slot=slot)
-    report = _report(judge)
-    verdict = report.get('verdict', '')
-    if not judge.is_ready or not solution.is_ready:
-        stderr = judge.stderr if not judge.is_ready else solution.stderr
-        return CaseResult(code='tool_error', input='', error=_text(stderr)[-SHOWN:])
-    if verdict == 'unsupported':
-        reason = 'the test gives the solution what is no plain data'
-        return CaseResult(code='tool_error', input='', error=reason)
-    return CaseResult(
-        code=_code(verdict, judge, solution),
-        input=report.get('call', ''),
-        output=report.get('result', ''),
-        error=_text(solution.stderr)[-SHOWN:],
-    )
-
-
-def _code(verdict: str, judge: Ending, solution: Ending) -> Code:
-    """Form the verdict of a test; only a judge that ended well can let it pass."""
-    if solution.failure in ('time_limit', 'memory_limit') or judge.failure:
-        return solution.failure or judge.failure
-    if verdict == 'passed':
-        return 'ok'
-    return 'run_time_error' if verdict in ('lost', 'raised') else 'wrong_answer'
-
-
-def _report(judge: Ending) -> dict[str, Any]:
-    """Return what the judge says; nothing if it did not get to the end."""
-    return json.loads(judge.report) if judge.report else {}
+    for ending in (judge, solution):
+        if not ending.is_ready:
+            return ended(case, 'tool_error', ending.stderr)
+    return judge_test(judge.report, judge.failure, solution.failure, solution.stderr)
 
 
 def _ask_checker(
@@ -177,17 +207,9 @@ def _ask_checker(
     """Let the problem's own checker decide, in a sandbox without the solution."""
     arguments = (case.input, case.output, output)
     ending = sandbox.run_call(comparison.program, 'check', arguments, limits, slot=slot)
-    is_right = not ending.failure and ending.report in (b'true', b'1')
-    return CaseResult(
-        code='tool_error'
-        if not ending.is_ready
-        else 'ok'
-        if is_right
-        else 'wrong_answer',
-        input=shown_input(case),
-        output=shorten(output),
-        error='' if ending.is_ready else _text(ending.stderr)[-SHOWN:],
-    )
+    if not ending.is_ready:
+        return ended(case, 'tool_error', ending.stderr)
+    return judge_check(case, output, ending.failure, ending.report)
 
 
 def _text(content: bytes) -> str:
