@@ -19,6 +19,16 @@ from unimas_jax.rewards.rule import (
 from unimas_jax.specs import check_types, require
 from unimas_jax.trace import Credit
 
+Aggregate = Literal[
+    'default',
+    'hop_weighted',
+    'hop_discount',
+    'turn_weighted',
+    'discount',
+    'binary',
+    'normalized',
+]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TurnReturns(Rule):
@@ -105,34 +115,17 @@ class AggregatedGrpo(Rule):
     Source: the reward aggregators of https://github.com/pettingllms-ai/PettingLLMs.
     """
 
-    aggregate: Literal[
-        'default',
-        'hop_weighted',
-        'hop_discount',
-        'turn_weighted',
-        'discount',
-        'binary',
-        'normalized',
-    ] = 'default'
+    aggregate: Aggregate = 'default'
     discount: float = 0.9
     weights: tuple[float, ...] = (1.0,)
     scale: bool = True
 
     def __post_init__(self):
         check_types(self)
+        discount, weights = self.discount, self.weights
         where = 'AggregatedGrpo'
-        require(
-            0 <= self.discount <= 1,
-            f'{where}.discount',
-            self.discount,
-            'use a number in [0, 1].',
-        )
-        require(
-            bool(self.weights),
-            f'{where}.weights',
-            self.weights,
-            'give at least one weight.',
-        )
+        require(0 <= discount <= 1, f'{where}.discount', discount, 'use 0 to 1.')
+        require(len(weights) > 0, f'{where}.weights', weights, 'give at least one.')
 
     def credit(self, query: QueryCalls) -> list[Credit]:
         """Return credits whose group is the query."""
