@@ -3,16 +3,15 @@
     python scripts/prepare_data.py hotpotqa --out DATA                 # from the hub
     python scripts/prepare_data.py hotpotqa --from FOLDER --out DATA   # from its files
 
-Writes DATA/NAME_train.jsonl, NAME_dev.jsonl and NAME_test.jsonl as far as the set has
-them, and NAME_corpus.jsonl where there are passages to retrieve from. Rows that cannot
-be used are reported by number and reason; more than 1 % of them are an error, unless
+Writes train.jsonl, dev.jsonl and test.jsonl to DATA/NAME as far as the set has them,
+and corpus.jsonl where there are passages to retrieve from. Rows that cannot be used are reported by number and reason; more than 1 % of them are an error, unless
 --max_bad_ratio allows it. The splits share no question: what is in two of them stays in
 test rather than dev, and in dev rather than train, and is reported with examples.
 
 --against keeps train and dev free of other sets on which an experiment will report:
 
     python scripts/prepare_data.py amc --out DATA
-    python scripts/prepare_data.py deepscaler --out DATA --against DATA/amc_test.jsonl
+    python scripts/prepare_data.py deepscaler --out DATA --against DATA/amc/test.jsonl
 
 The last line is one JSON object with all counts.
 """
@@ -117,7 +116,7 @@ def _queries(files: list[str], prepared: str) -> list[Query]:
         query
         for name in files
         for query in JsonlSource(
-            format=prepared, test=name, dataset=epath.Path(name).stem
+            format=prepared, test=name, dataset='against'
         ).load('test', '.')
     ]
 

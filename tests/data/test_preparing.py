@@ -36,7 +36,7 @@ def prepare(name, folder, **options):
 
 
 def load(folder, name, split, prepared):
-    path = str(folder / 'to' / f'{name}_{split}.jsonl')
+    path = str(folder / 'to' / name / f'{split}.jsonl')
     return JsonlSource(format=prepared, test=path, dataset=name).load('test', '')
 
 
@@ -48,9 +48,9 @@ def test_dev_is_held_out_by_what_is_asked_whatever_the_order(tmp_path):
         write(folder, 'from/gsm8k_test.jsonl', sums(100))
         report = prepare('gsm8k', folder, held_out=5)
         assert report.written == {
-            'gsm8k_test.jsonl': 1,
-            'gsm8k_dev.jsonl': 5,
-            'gsm8k_train.jsonl': 15,
+            'test.jsonl': 1,
+            'dev.jsonl': 5,
+            'train.jsonl': 15,
         }
         split = {s: load(folder, 'gsm8k', s, 'math') for s in ('train', 'dev')}
         parts.append({s: {q.fields['problem'] for q in split[s]} for s in split})
@@ -69,7 +69,7 @@ def test_repeats_leave_train_but_not_test_and_shared_ones_leave_train(tmp_path):
         ('train', 'gsm8k-train-4', 'gsm8k-test-1'),
         ('train', 'gsm8k-train-5', 'o'),
     ]
-    assert report.written == {'gsm8k_test.jsonl': 3, 'gsm8k_train.jsonl': 2}
+    assert report.written == {'test.jsonl': 3, 'train.jsonl': 2}
     [first, second] = load(tmp_path, 'gsm8k', 'train', 'math')
     assert (first.fields, first.gold) == ({'problem': '1 + 1?'}, ('2',))
 
@@ -131,7 +131,7 @@ def test_hotpotqa_keeps_context_and_hints_and_gets_a_corpus(tmp_path):
     [query] = load(tmp_path, 'hotpotqa', 'test', 'hotpotqa')
     assert query.fields['context'] == (('T', 'One. Two.'), ('U', 'Three.'), ('V', ''))
     assert query.hints == {'supporting_titles': ('U', 'T')} and query.id == 'a'
-    corpus = (tmp_path / 'to' / 'hotpotqa_corpus.jsonl').read_text().splitlines()
+    corpus = (tmp_path / 'to' / 'hotpotqa' / 'corpus.jsonl').read_text().splitlines()
     assert list(map(json.loads, corpus)) == [
         {'id': '0', 'title': 'T', 'text': 'One. Two.'},
         {'id': '1', 'title': 'U', 'text': 'Three.'},
@@ -263,4 +263,4 @@ def test_files_come_from_the_hub_and_no_others(tmp_path, monkeypatch):
             preparing.download(missing, endpoint=endpoint)
     assert 'test.jsonl' in server.seen and 'weights.bin' not in server.seen
     report = preparing.prepare('gsm8k', folder, epath.Path(tmp_path / 'to'))
-    assert report.written == {'gsm8k_test.jsonl': 2}
+    assert report.written == {'test.jsonl': 2}

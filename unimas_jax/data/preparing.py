@@ -1,6 +1,6 @@
 """From a published data set to files that `JsonlSource` reads, with disjoint splits.
 
-    NAME_train.jsonl  NAME_dev.jsonl  NAME_test.jsonl  NAME_corpus.jsonl
+    NAME/train.jsonl  NAME/dev.jsonl  NAME/test.jsonl  NAME/corpus.jsonl
 
 A question that occurs twice in train or dev is taken once; test stays as published.
 What is in two splits stays in the one that is reported, see `splits.PRIORITY`.
@@ -101,7 +101,7 @@ def prepare(
     Args:
         name: A name in `published.SETS`.
         source: Folder with the published files.
-        target: Where to write.
+        target: The files are written to `target/NAME`.
         against: Queries of other sets to report on; train and dev are kept free of
             them.
         held_out: Queries that dev takes from train where no dev is published; None
@@ -123,14 +123,15 @@ def prepare(
     own_test = parts.get('test', [])
     kept, dropped = splits.disjoint({**parts, 'test': [*own_test, *against]})
     kept['test'] = own_test
-    target.mkdir(parents=True, exist_ok=True)
+    folder = target / name
+    folder.mkdir(parents=True, exist_ok=True)
     written = {}
     for split in splits.PRIORITY:
         if kept.get(split):
             rows = [row_of(query, chosen.prepared) for query in kept[split]]
-            written |= _write(target / f'{name}_{split}.jsonl', rows)
+            written |= _write(folder / f'{split}.jsonl', rows)
     if passages := _passages(chosen, source, kept.values()):
-        written |= _write(target / f'{name}_corpus.jsonl', passages)
+        written |= _write(folder / 'corpus.jsonl', passages)
     return Report(
         rows=reader.rows,
         unusable=reader.unusable,
