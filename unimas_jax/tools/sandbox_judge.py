@@ -129,7 +129,7 @@ class _Remote:
         return self._truth
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._link.ask(self._on, 'iterate'))
+        return iter(self._link.ask(self._on, '__iter__'))
 
     def __repr__(self) -> str:
         return 'an object'

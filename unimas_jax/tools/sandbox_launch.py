@@ -104,7 +104,8 @@ class Launcher:
             filter_fd: Open file that holds `seccomp`.
         """
         guest = _GUEST if self.bwrap else str(_TOOLS.parent.parent)
-        python = [self.interpreter, '-I', '-S', '-X', 'utf8', '-c']
+        # As isolated as -I, but for PYTHONHASHSEED: sets have one order.
+        python = [self.interpreter, '-P', '-s', '-S', '-X', 'utf8', '-c']
         python.append(_START.format(folder=guest, module=module))
         return [
             *self._namespaces(limits, filter_fd),

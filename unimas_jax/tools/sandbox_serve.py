@@ -85,6 +85,14 @@ def _plain(value: Any) -> Any:
     return sandbox_wire.encode(value, repr)
 
 
+_OPERATIONS = {
+    '__iter__': list,
+    '__len__': len,
+    '__next__': next,
+    '__getitem__': lambda target, index: target[index],
+}
+
+
 class _Server:
     """Answers calls; keeps the objects that cannot travel."""
 
@@ -118,15 +126,12 @@ class _Server:
         is_name = isinstance(on, str)
         target = _resolve(self._scope, on) if is_name else self._objects[on]
         positional, named = sandbox_wire.decode(arguments, self._objects.__getitem__)
-        if do == 'iterate':
-            return {'value': self._encode(list(target))}
-        value = (
-            target(*positional, **named)
-            if do == 'call'
-            else getattr(target, do)(*positional)
-            if do.startswith('__')
-            else getattr(target, do)
-        )
+        if do == 'call':
+            value = target(*positional, **named)
+        elif do in _OPERATIONS:
+            value = _OPERATIONS[do](target, *positional)
+        else:
+            value = getattr(target, do)
         changed = self._encode(list(positional)) if value is None else None
         return {'value': self._encode(value), 'changed': changed}
 
