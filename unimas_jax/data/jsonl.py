@@ -13,7 +13,7 @@ from typing import Any
 
 from etils import epath
 
-from unimas_jax.data import row_fields, rows
+from unimas_jax.data import row_fields, row_samples, rows
 from unimas_jax.specs import SpecError, check_types, require
 from unimas_jax.trace import Query
 
@@ -66,6 +66,10 @@ class JsonlSource:
             self.held_out,
             'use 0 or more, and 0 where dev has a file or train several data sets.',
         )
+
+    def sample(self) -> Query:
+        """Return what a query looks like, for checks without the data."""
+        return row_samples.sample(self.format)
 
     def load(self, split: str, data_dir: str) -> Sequence[Query]:
         """Return the queries of a split, in the order of its file.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unimas_jax.data import jsonl
+from unimas_jax.data import jsonl, row_samples
 from unimas_jax.specs import SpecError, check_types, require
 from unimas_jax.trace import Query
 
@@ -48,6 +48,10 @@ class TfdsSource:
         check_types(self)
         jsonl.check_source(self)
         require(bool(self.name), 'TfdsSource.name', self.name, 'name a builder.')
+
+    def sample(self) -> Query:
+        """Return what a query looks like, for checks without the data."""
+        return row_samples.sample(self.format)
 
     def load(self, split: str, data_dir: str) -> Sequence[Query]:
         """Return the queries of a split; prepares the data set on first use.
