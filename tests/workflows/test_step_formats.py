@@ -101,6 +101,18 @@ def test_samples_are_legal_and_contracts_are_said(output):
     assert output.describe().endswith('.')
 
 
+def test_each_kind_of_reply_has_a_legal_sample():
+    assert [PLACE.parse(text) for text in PLACE.samples()] == [
+        Place('update', 1),
+        Place('add', 2),
+    ]
+    assert [SELECT.parse(text) for text in SELECT.samples()] == [(1,), ()]
+    assert [EITHER.parse(text).name for text in EITHER.samples()] == [
+        'search',
+        'answer',
+    ]
+
+
 def test_contracts_name_every_tag():
     assert PLAN.describe() == (
         'Write <q1>...</q1> and <a1>...</a1> for the first question and its answer, '

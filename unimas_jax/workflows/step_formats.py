@@ -90,12 +90,8 @@ class NumberedPairs:
         )
 
     def sample(self) -> str:
-        """Return a legal reply, with as many pairs as may be."""
-        pairs = (
-            f'<q{i}>sample</q{i}><a{i}>sample</a{i}>'
-            for i in range(1, self.max_pairs + 1)
-        )
-        return '\n'.join((*pairs, f'<{self.answer}>sample</{self.answer}>'))
+        """Return a legal reply, with one pair."""
+        return f'<q1>sample</q1><a1>sample</a1>\n<{self.answer}>sample</{self.answer}>'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +119,11 @@ class UpdateOrAdd:
 
     def sample(self) -> str:
         """Return a legal reply."""
-        return '<update>t1</update>'
+        return self.samples()[0]
+
+    def samples(self) -> tuple[str, ...]:
+        """Return a legal reply of each kind; they fit one step, as a plan may have."""
+        return ('<update>t1</update>', '<add>t2</add>')
 
 
 def fitting(place: Place, count: int) -> int:
@@ -185,4 +185,8 @@ class Selection:
 
     def sample(self) -> str:
         """Return a legal reply."""
-        return f'<{self.name}>1</{self.name}>'
+        return self.samples()[0]
+
+    def samples(self) -> tuple[str, ...]:
+        """Return a legal reply of each kind."""
+        return tuple(f'<{self.name}>{x}</{self.name}>' for x in ('1', 'none'))
