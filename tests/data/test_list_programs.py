@@ -103,7 +103,7 @@ def test_the_verifier_judges_by_running():
     query = ListProgramsSource(num_visible=1, num_scoring=1).load('test', '')[0]
 
     async def judge():
-        verifier = CodeVerifier(allow_weak_isolation=True)
+        verifier = CodeVerifier(wall_seconds=60.0, allow_weak_isolation=True)
         await verifier.start('')
         session = await verifier.open(query)
         found = [
