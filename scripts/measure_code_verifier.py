@@ -42,7 +42,7 @@ from unimas_jax.trace import Query
 
 LIMITS = Limits(cpu_seconds=8, wall_seconds=200)
 CORES = 2
-OUTSIDE_SECONDS = 120
+MUTANT_SECONDS = 3
 RATE_CASES = 300
 
 
@@ -290,7 +290,7 @@ def run_outside(problem):
         done = subprocess.run(
             [sys.executable, '-I', '-S', '-c', '\n'.join(program)],
             capture_output=True,
-            timeout=OUTSIDE_SECONDS,
+            timeout=LIMITS.wall_seconds,
             preexec_fn=_limit_cpu,
         )
     except subprocess.TimeoutExpired:
@@ -299,14 +299,13 @@ def run_outside(problem):
 
 
 def _limit_cpu():
-    seconds = int(LIMITS.cpu_seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_CPU, (MUTANT_SECONDS, MUTANT_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (LIMITS.memory_bytes, LIMITS.memory_bytes))
 
 
 def compare_mutants(runner, problems):
     """Run mutants inside and outside the sandbox."""
-    limits = dataclasses.replace(LIMITS, cpu_seconds=5)
+    limits = dataclasses.replace(LIMITS, cpu_seconds=MUTANT_SECONDS)
     verdicts = runner.verdicts(problems, limits)
     with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
         outside = list(pool.map(run_outside, problems))

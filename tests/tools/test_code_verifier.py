@@ -121,6 +121,8 @@ def test_calls():
         'def f(a, b): return {4: 5}': 'wrong_answer',
         'def f(a, b): print([4, 5])': 'wrong_answer',
         'def f(a, b): return object()': 'wrong_answer',
+        'def f(a, b): return 10 ** 5000': 'wrong_answer',
+        'def f(a, b): return {10 ** 5000: {(): set()}}': 'wrong_answer',
         'def f(a): return [4, 5]': 'run_time_error',
         'def g(a, b): return [4, 5]': 'run_time_error',
         'def f(a, b): exit()': 'wrong_answer',
@@ -256,7 +258,9 @@ def test_tests_that_pass_functions_are_refused():
 def test_a_missing_part_is_named(monkeypatch):
     launcher = sandbox_launch.find()
     missing = ('bubblewrap (apt install bubblewrap): namespaces and the file system',)
-    without = lambda: dataclasses.replace(launcher, bwrap='', is_root=False, missing=missing)
+    without = lambda: dataclasses.replace(
+        launcher, bwrap='', is_root=False, missing=missing
+    )
     monkeypatch.setattr(sandbox_launch, 'find', without)
     with pytest.raises(SpecError, match='the sandbox lacks bubblewrap .apt install'):
         sandbox.Sandbox()

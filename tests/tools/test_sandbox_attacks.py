@@ -8,6 +8,8 @@ import asyncio
 import os
 import pathlib
 import socket
+import subprocess
+import sys
 import time
 
 import attack_scripts
@@ -21,6 +23,8 @@ from unimas_jax.tools.code_verifier import CodeVerifier
 from unimas_jax.tools.comparators import Comparison
 from unimas_jax.tools.sandbox import Limits, Sandbox
 from unimas_jax.trace import Query
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 LIMITS = Limits(
     cpu_seconds=1.0,
@@ -157,3 +161,38 @@ def test_neighbours_are_unharmed():
     assert [result.pass_rate for result in hostile] == [0, 0, 0]
     assert honest.all_passed and honest.visible_passed
     assert survivors() == []
+
+
+def descendants(pid):
+    found = []
+    for file in pathlib.Path('/proc', str(pid), 'task').glob('*/children'):
+        for child in map(int, file.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def until(condition):
+    """Wait for what takes as long as a busy machine needs; the test has a limit."""
+    while not (value := condition()):
+        time.sleep(0.05)
+    return value
+
+
+@pytest.mark.timeout(120)
+def test_nothing_outlives_the_process_that_started_it():
+    """A driver that is killed can clean up nothing; the kernel does."""
+    driver = (
+        'from unimas_jax.tools.sandbox import Limits, Sandbox\n'
+        'limits = Limits(cpu_seconds=600, wall_seconds=600)\n'
+        'sandbox = Sandbox()\n'
+        'print("ready", flush=True)\n'
+        'sandbox.run_program("import time; time.sleep(600)", "", limits)\n'
+    )
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, '-c', driver], env=environment, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b'ready\n'
+        started = until(lambda: (x := descendants(process.pid)) and x[1:] and x)
+        process.kill()
+    until(lambda: not any(os.path.exists(f'/proc/{pid}') for pid in started))

@@ -3,6 +3,7 @@
 The verdict rests on how processes ended and on comparing data outside of them.
 """
 
+import contextlib
 import dataclasses
 import json
 from typing import Literal
@@ -101,18 +102,16 @@ def judge_value(case: CallCase, report: bytes, comparison: Comparison) -> CaseRe
         comparison: Its tolerance is used.
     """
     tolerance = comparison.tolerance or 0.0
-    try:
+    code, shown = 'wrong_answer', ''
+    # Also where a number has more digits than Python is willing to write.
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
         value = sandbox_wire.decode(json.loads(report), lambda text: text)
-    except (ValueError, TypeError, RecursionError):
-        return CaseResult(code='wrong_answer', input=shown_input(case))
-    is_right = values_match(value, case.output, tolerance) or (
-        case.wrapped and values_match(value, case.output[0], tolerance)
-    )
-    return CaseResult(
-        code='ok' if is_right else 'wrong_answer',
-        input=shown_input(case),
-        output=shorten(repr(value)),
-    )
+        if values_match(value, case.output, tolerance) or (
+            case.wrapped and values_match(value, case.output[0], tolerance)
+        ):
+            code = 'ok'
+        shown = shorten(repr(value))
+    return CaseResult(code=code, input=shown_input(case), output=shown)
 
 
 def judge_check(

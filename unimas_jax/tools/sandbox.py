@@ -29,8 +29,8 @@ from unimas_jax.tools.sandbox_program import MEMORY_EXIT, READY
 
 Failure = Literal['', 'time_limit', 'memory_limit', 'run_time_error', 'tool_error']
 
-LINGER_SECONDS = 1.0
-"""How long a solution may take to end after its last answer."""
+LINGER_SECONDS = 10.0
+"""How long a solution may take to end after its last answer, on a busy machine too."""
 
 LOOK_SECONDS = 0.05
 """How often the CPU time of a process is looked at, once it may have used it up."""

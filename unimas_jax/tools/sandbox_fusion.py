@@ -122,7 +122,8 @@ class FusionRunner:
         Raises:
             ServiceFailure: That does not work.
         """
-        run = await self._run('print(1)', Limits(), stdin='')
+        limits = Limits(cpu_seconds=self._spec.timeout_seconds)
+        run = await self._run('print(1)', limits)
         if run.stdout != '1\n':
             raise ServiceFailure(f'the server printed {run.stdout!r} for print(1)')
 
