@@ -37,10 +37,6 @@ OPTIONS = dict(num_adapters=2, adapter_rank=4, value_head=True)
 
 # Data x fsdp x tensor of eight devices.
 MESHES = [(8, 1, 1), (4, 1, 2), (2, 1, 4), (1, 1, 8), (1, 8, 1), (2, 2, 2)]
-FORWARD = [(EIGHT_KV, shape) for shape in MESHES]
-FORWARD += [(QWEN, (4, 1, 2)), (QWEN, (2, 1, 4))]
-# Compiling a sharded gradient takes seconds; these show every axis and the fallback.
-BACKWARD = [(EIGHT_KV, (1, 1, 8)), (EIGHT_KV, (2, 2, 2)), (QWEN, (2, 1, 4))]
 
 
 @functools.cache
@@ -49,7 +45,7 @@ def make_params(config):
     init = functools.partial(transformer.init_params, config, **OPTIONS)
     shapes = jax.eval_shape(init, jax.random.key(0))
     rng = np.random.default_rng(0)
-    draw = lambda leaf: jnp.asarray(rng.normal(0.0, 0.1, leaf.shape), jnp.float32)
+    draw = lambda leaf: rng.normal(0.0, 0.1, leaf.shape).astype(np.float32)
     return jax.tree.map(draw, shapes)
 
 
@@ -76,19 +72,12 @@ def outputs(params, config, tokens, hidden_sharding=None):
 
 
 def loss(params, config, tokens, hidden_sharding=None):
-    return jnp.mean(
-        jax.nn.log_softmax(outputs(params, config, tokens, hidden_sharding))
-    )
-
-
-@functools.cache
-def expected_logits(config):
-    run = jax.jit(outputs, static_argnums=1)
-    return np.asarray(run(make_params(config), config, make_tokens()))
+    logits = outputs(params, config, tokens, hidden_sharding)
+    return jnp.mean(jax.nn.log_softmax(logits)), logits
 
 
 def make_tokens():
-    return jax.random.randint(jax.random.key(1), (8, 6), 0, 300, dtype=jnp.int32)
+    return np.random.default_rng(1).integers(0, 300, (8, 6)).astype(np.int32)
 
 
 def shard_shape(leaf):
@@ -158,41 +147,13 @@ def test_a_mesh_changes_neither_logits_nor_gradients():
         make_params(config), config, make_tokens()
     )
     # rtol, atol: float32 sums over rows and heads in another order.
-    jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6),
-        jax.device_get(grads),
-        jax.device_get(expected),
-    )
-    assert_shard_shapes(grads['base'], config, shape)
-
-
-@pytest.mark.parametrize('shape', [(4, 1, 2), (1, 1, 8)])
-def test_rollout_layout_is_split_over_tensor_alone(shape):
-    mesh = sharding.make_mesh(jax.devices(), *shape)
-    config = EIGHT_KV
-    convert = functools.partial(
-        transformer.to_rollout, config=config, dtype=jnp.float32
-    )
-    axes = transformer.logical_axes(config, **OPTIONS)
-    is_axes = lambda node: isinstance(node, tuple)
-    for group in ('base', 'adapters'):
-        layer = jax.tree.map(
-            lambda names: names[1:], axes[group]['layers'], is_leaf=is_axes
+    for found, wanted, atol in zip(got, expected, (1e-6, 1e-5), strict=True):
+        jax.tree.map(
+            functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=atol),
+            jax.device_get(found),
+            jax.device_get(wanted),
         )
-        axes[group]['layers'] = (layer,) * config.num_layers
-    shapes = jax.eval_shape(convert, make_params(config))
-    placed = sharding.shardings(axes, shapes, mesh, sharding.RULES_ROLLOUT)
-    rollout = jax.jit(convert, out_shardings=placed)(make_params(config))
-    tensor = shape[2]
-    layer = rollout['base']['layers'][1]
-    assert shard_shape(layer['attention']['query']['kernel']) == (64, 16 // tensor, 8)
-    assert shard_shape(layer['attention']['value']['kernel']) == (64, 8 // tensor, 8)
-    assert shard_shape(layer['mlp']['gate']['kernel']) == (64, 128 // tensor)
-    assert shard_shape(rollout['base']['embed']['table']) == (384 // tensor, 64)
-    rows = NamedSharding(mesh, PartitionSpec('data'))
-    tokens = jax.device_put(make_tokens(), rows)
-    got = jax.jit(outputs, static_argnums=1)(rollout, config, tokens)
-    np.testing.assert_allclose(got, expected_logits(config), rtol=1e-4, atol=1e-5)
+    assert_shard_shapes(got[0]['base'], config, shape)
 
 
 def test_wide_rules_also_split_over_data():
