@@ -29,7 +29,7 @@ import json
 import pickle
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from unimas_jax.data import row_fields
@@ -90,7 +90,7 @@ def _mbpp(row: Row) -> Content:
     return Content(fields, gold, {})
 
 
-def _tested_function(code: str, tests: tuple[str, ...]) -> tuple[str, str]:
+def _tested_function(code: str, tests: Sequence[str]) -> tuple[str, str]:
     """Return name and first line of the reference's function that the tests call."""
     try:
         body = ast.parse(code).body
