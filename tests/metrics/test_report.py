@@ -138,6 +138,26 @@ def test_a_run_that_only_began_has_a_report(tmp_path):
     assert '<svg' not in page
 
 
+def test_the_table_has_what_stands_beside_the_score(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.prepare()
+    folder.write_config('x = 1')
+    for step, f1, tokens in ((0, 0.25, 9.0), (80, 0.5, 5.0)):
+        row = {'score': f1, 'metric/f1': f1, 'pass@4': f1, 'response_tokens': tokens}
+        folder.append_metrics(step, {f'eval/test/{k}': v for k, v in row.items()})
+    folder.append_metrics(80, {'eval/test_best/score': 0.75, 'eval/test_best/step': 60})
+    report.write(folder)
+    page = folder.report.read_text()
+    rows = re.findall(r'<tr><td>(.*?)</td>(.*?)</tr>', page)
+    table = {name: cells for name, cells in rows}
+    assert '+0.250' in table['f1'] and 'good' in table['f1']
+    assert '+0.250' in table['solved, best of 4']
+    assert '-4.000' in table['tokens written'] and 'dim' in table['tokens written']
+    assert any(
+        name.startswith('<b>test_best</b>') and 'step 60' in name for name in table
+    )
+
+
 def test_a_folder_without_a_run_gets_no_report(tmp_path):
     with pytest.raises(SpecError, match='RUN_DIR'):
         report.write(RunFolder(tmp_path))

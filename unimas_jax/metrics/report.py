@@ -129,10 +129,23 @@ def _evaluations(steps: Steps) -> str:
     )
 
 
+_BESIDE_THE_SCORE = {
+    '{}': 'metric/<name>',
+    'solved, best of {}': 'pass@<k>',
+    'legal replies, {}': 'legal/<role>',
+    'turns': 'turns',
+    'calls of {}': 'tool_calls/<tool>',
+    'tokens written': 'response_tokens',
+}
+"""Title of a row of the evaluation table to what it shows, for each split."""
+
+
 def _evaluation_rows(steps: Steps) -> Iterator[str]:
     for split, curve in names.series(steps, names.EVALUATION).items():
         last = steps[max(curve)]
-        about = 'step ' + ' → '.join(f'{step}' for step in _outer(curve))
+        # The best checkpoint is judged at the end, with the weights of an earlier step.
+        weights = [steps[s].get(f'eval/{split}/step', s) for s in _outer(curve)]
+        about = 'step ' + ' → '.join(map(number, weights))
         if (queries := last.get(f'eval/{split}/queries')) is not None:
             about += f', {number(queries)} queries'
         if failed := last.get(f'eval/{split}/failed'):
@@ -144,15 +157,21 @@ def _evaluation_rows(steps: Steps) -> Iterator[str]:
         for dataset, values in datasets.items():
             if len(datasets) > 1:
                 yield _evaluation_row(escape(f'data set {dataset}'), values, {})
-        legal = names.series(steps, f'eval/{split}/legal/<role>')
-        for role, values in legal.items():
-            yield _evaluation_row(escape(f'legal replies, {role}'), values, {})
+        for title, pattern in _BESIDE_THE_SCORE.items():
+            metric = names.lookup(f'eval/{split}/{pattern}')
+            assert metric is not None, pattern
+            curves = names.series(steps, f'eval/{split}/{pattern}')
+            for label, values in curves.items():
+                name = escape(title.format(label))
+                yield _evaluation_row(name, values, {}, better=metric.better)
 
 
 def _evaluation_row(
     name: str,
     curve: Mapping[int, float],
     bands: Mapping[int, tuple[float, float]],
+    *,
+    better: str = 'higher',
 ) -> str:
     """Return a row: the first and the last value, and their difference."""
     cells = []
@@ -166,7 +185,8 @@ def _evaluation_row(
         cells += ['<td></td>', '<td></td>']
     else:
         change = curve[max(curve)] - curve[min(curve)]
-        colour = 'good' if change > 0 else 'bad' if change < 0 else 'dim'
+        gain = {'higher': change, 'lower': -change}.get(better, 0.0)
+        colour = 'good' if gain > 0 else 'bad' if gain < 0 else 'dim'
         cells.append(f'<td class="num {colour}">{change:+.3f}</td>')
     return f'<tr><td>{name}</td>{"".join(cells)}</tr>'
 
