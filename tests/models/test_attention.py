@@ -10,11 +10,11 @@ from unimas_jax.specs import SpecError
 
 
 def make_inputs(num_tokens, *, num_heads=4, num_kv_heads=2, head_dim=8, rows=2):
-    keys = jax.random.split(jax.random.key(0), 3)
-    heads = (num_heads, num_kv_heads, num_kv_heads)
+    """Random numbers from NumPy: jax compiles a generator for every new shape."""
+    rng = np.random.default_rng(0)
     return tuple(
-        jax.random.normal(key, (rows, num_tokens, n, head_dim))
-        for key, n in zip(keys, heads, strict=True)
+        jnp.asarray(rng.normal(size=(rows, num_tokens, n, head_dim)), jnp.float32)
+        for n in (num_heads, num_kv_heads, num_kv_heads)
     )
 
 
