@@ -30,7 +30,7 @@ _PRLIMIT = 'prlimit (apt install util-linux): limits'
 _SETPRIV = 'setpriv (apt install util-linux): a user of its own'
 
 _START = (
-    'import sys; sys.path.append({folder!r}); '
+    'import sys; sys.path.insert(0, {folder!r}); '
     'from unimas_jax.tools.{module} import main; main()'
 )
 

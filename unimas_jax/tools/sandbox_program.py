@@ -6,8 +6,6 @@ to start is told from a solution that failed. Nothing is imported that Python do
 load by itself, since most of a short case is the start.
 """
 
-from __future__ import annotations
-
 import builtins
 import os
 import sys
@@ -45,7 +43,7 @@ def begin(job_fd: int, ready_fd: int) -> bytes:
     return job
 
 
-def load(code: str, name: str, **names: Any) -> dict[str, Any]:
+def load(code: str, name: str, **names: 'Any') -> 'dict[str, Any]':
     """Run a module; an error ends the process as Python would.
 
     Args:
@@ -67,7 +65,7 @@ def load(code: str, name: str, **names: Any) -> dict[str, Any]:
     return scope
 
 
-def die(error: Exception) -> NoReturn:
+def die(error: Exception) -> 'NoReturn':
     """End as Python ends, without our own frames in the traceback."""
     if isinstance(error, MemoryError):
         os._exit(MEMORY_EXIT)
