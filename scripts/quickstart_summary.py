@@ -9,6 +9,7 @@ import pathlib
 
 MAPPINGS = ('separate', 'full')
 SCORE, LEGAL = 'eval/test/score', 'eval/test/legal/'
+SCORE_LEGAL = 'eval/test/score_legal'
 
 
 def main():
@@ -23,7 +24,8 @@ def main():
         result[mapping] = {'before': first[SCORE], 'after': last[SCORE]}
         print(
             f'{mapping}: test F1 {first[SCORE]:.3f} before, {last[SCORE]:.3f} after; '
-            f'legal replies {legality(first)} before, {legality(last)} after'
+            f'legal replies {legality(first)} before, {legality(last)} after; format '
+            f'alone could have gained {first[SCORE_LEGAL] - first[SCORE]:.3f}'
         )
     result |= {'seconds': args.seconds, 'run_dir': str(args.run_dir)}
     print(json.dumps(result))

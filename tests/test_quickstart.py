@@ -96,7 +96,12 @@ def test_both_mappings_differ_in_the_mapping_alone():
 def test_summary_ends_with_one_json_object(tmp_path):
     for mapping, after in (('separate', 0.75), ('full', 0.5)):
         lines = [
-            {'step': 0, 'eval/test/score': 0.25, 'eval/test/legal/answer': 1.0},
+            {
+                'step': 0,
+                'eval/test/score': 0.25,
+                'eval/test/score_legal': 0.375,
+                'eval/test/legal/answer': 1.0,
+            },
             {'step': 1, 'role/answer/reward': 0.0},
             {'step': 2, 'eval/test/score': after, 'eval/test/legal/answer': 0.5},
         ]
@@ -110,6 +115,7 @@ def test_summary_ends_with_one_json_object(tmp_path):
         text=True,
         check=True,
     )
+    assert 'format alone could have gained 0.125' in done.stdout
     assert json.loads(done.stdout.splitlines()[-1]) == {
         'separate': {'before': 0.25, 'after': 0.75},
         'full': {'before': 0.25, 'after': 0.5},

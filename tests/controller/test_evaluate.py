@@ -173,6 +173,9 @@ def test_legality_is_reported_by_role():
     result = run(small_experiment.experiment(), empty_drafts_of_question_one)
     assert result.metrics['eval/dev/legal/draft'] == pytest.approx(4 / 5)
     assert result.metrics['eval/dev/legal/answer'] == 1.0
+    # Two of five are right; the illegal one is not.
+    assert result.metrics['eval/dev/score'] == pytest.approx(2 / 5)
+    assert result.metrics['eval/dev/score_legal'] == pytest.approx(2 / 4)
 
 
 def test_interval_matches_the_normal_one_of_a_large_sample():

@@ -13,7 +13,7 @@ import dataclasses
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -117,6 +117,9 @@ async def evaluate(
         metrics[f'dataset/{dataset}'] = statistics.fmean(values)
     for role, share in _legal(traces).items():
         metrics[f'legal/{role}'] = share
+    of_legal = [_score(trace, score) for trace in traces if _is_legal(trace)]
+    if of_legal:
+        metrics['score_legal'] = statistics.fmean(of_legal)
     metrics |= _costs(traces)
     return Evaluation(
         metrics={f'eval/{split}/{name}': value for name, value in metrics.items()},
@@ -179,11 +182,21 @@ def _legal(traces: Sequence[Trace]) -> dict[str, float]:
     """Return the share of legal replies by role."""
     legal = defaultdict(list)
     for trace in traces:
-        for invocation in trace.invocations:
-            if invocation.kind == 'role' and invocation.status != 'failed':
-                is_legal = invocation.status in ('ok', 'continued')
-                legal[invocation.name].append(float(is_legal))
+        for role, is_legal in _replies(trace):
+            legal[role].append(float(is_legal))
     return {role: statistics.fmean(values) for role, values in sorted(legal.items())}
+
+
+def _is_legal(trace: Trace) -> bool:
+    """Whether every reply keeps its format."""
+    return all(is_legal for _, is_legal in _replies(trace))
+
+
+def _replies(trace: Trace) -> Iterator[tuple[str, bool]]:
+    """Yield the role of every reply, and whether it keeps its format."""
+    for invocation in trace.invocations:
+        if invocation.kind == 'role' and invocation.status != 'failed':
+            yield invocation.name, invocation.status in ('ok', 'continued')
 
 
 def _costs(traces: Sequence[Trace]) -> dict[str, float]:

@@ -68,6 +68,14 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ('eval/<split>/failed', '', 'queries', 'lower', 'Queries failed by a service.'),
         ('eval/<split>/dataset/<dataset>', '', '', 'higher', 'Score on one data set.'),
         ('eval/<split>/legal/<role>', '', 'share', 'higher', 'Legal replies.'),
+        (
+            'eval/<split>/score_legal',
+            '',
+            '',
+            'higher',
+            'Mean outcome of samples whose replies are all legal: above the score by what '
+            'format alone can still gain.',
+        ),
         ('eval/<split>/turns', '', 'turns', '', 'Mean turns of a sample.'),
         ('eval/<split>/role_calls', '', 'calls', '', 'Of a sample, all roles.'),
         ('eval/<split>/role_calls/<role>', '', 'calls', '', 'Of a sample.'),
