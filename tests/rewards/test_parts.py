@@ -205,3 +205,10 @@ def test_shared_outcome_says_who_earns_the_score(share):
     whole = [*earned(reward, trace), *earned(reward, trace, 'coder')]
     expected = {'full': [0.5] * 6, 'split': [0.5 / 6] * 6, 'last': [0.0] * 5 + [0.5]}
     assert whole == pytest.approx(expected[share])
+
+
+def test_own_answers_need_a_metric_that_reads_an_answer():
+    with pytest.raises(SpecError, match='marginal_turns.metric is FieldValue'):
+        presets.marginal_turns(METRIC, own_answers={'planner': 'plan'})
+    reward = presets.marginal_turns(scores.TokenF1(), own_answers={'planner': 'plan'})
+    assert reward.parts['planner'][0] == Absolute(metric=scores.TokenF1(answer='plan'))

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from unimas_jax.specs import (
     Absolute,
@@ -12,6 +12,7 @@ from unimas_jax.specs import (
     Outcome,
     RewardSpec,
     SpecError,
+    require,
 )
 from unimas_jax.specs.rewards import Metric
 
@@ -68,12 +69,19 @@ def marginal_turns(
             `metric`.
 
     Raises:
-        SpecError: A role is in two of the lists.
+        SpecError: A role is in two of the lists, or `metric` cannot judge own answers.
     """
     penalty = FormatPenalty(weight=format_weight, truncated_weight=truncated_weight)
     parts: dict[str, tuple] = {}
+    require(
+        not own_answers or hasattr(metric, 'answer'),
+        'marginal_turns.metric',
+        metric,
+        'own_answers needs one that has a field `answer`, such as scores.TokenF1().',
+    )
+    answering: Any = metric
     for role, field in (own_answers or {}).items():
-        own = dataclasses.replace(metric, answer=field)
+        own = dataclasses.replace(answering, answer=field)
         parts[role] = (Absolute(metric=own), penalty)
     for kind, roles in (
         (Absolute, absolute),
