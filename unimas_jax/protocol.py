@@ -230,7 +230,11 @@ class StatelessTool:
 
 
 class DataSource(Protocol):
-    """Where queries come from: small, picklable, built by a gin file."""
+    """Where queries come from: small, picklable, built by a gin file.
+
+    It may also have `sample()`, which returns what a query looks like; `unimas check`
+    and `unimas dryrun` use it where the data are not at hand.
+    """
 
     def load(self, split: str, data_dir: str) -> Sequence[Query]:
         """Return a random-access sequence of queries.

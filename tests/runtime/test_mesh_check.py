@@ -43,49 +43,50 @@ def test_the_sizes_are_those_of_the_weights(name):
 
 
 @pytest.mark.parametrize(
-    ('architecture', 'mesh', 'expected'),
+    ('architecture', 'mesh', 'faults', 'notes'),
     [
-        ('qwen2_5_7b', {'fsdp': 4, 'tensor': 4}, []),
-        ('qwen2_5_0_5b', {'tensor': 2, 'data': 8}, []),
+        ('qwen2_5_7b', {'fsdp': 4, 'tensor': 4}, [], []),
+        ('qwen2_5_0_5b', {'tensor': 2, 'data': 8}, [], []),
         (
             'qwen2_5_0_5b',
             {'tensor': 4},
+            [],
             [
                 "model 'm': MeshSpec.tensor is 4: it does not divide the number of "
-                'query heads (14); use one of [1, 2].',
+                'query heads (14), which is replicated; [1, 2] would.',
                 "model 'm': MeshSpec.tensor is 4: it does not divide the number of "
-                'key/value heads (2); use one of [1, 2].',
+                'key/value heads (2), which is replicated; [1, 2] would.',
             ],
         ),
         (
             'tiny',
             {'fsdp': 3},
             [
-                "model 'm': MeshSpec.fsdp is 3: it does not divide the width (64); "
-                'use one of [1, 2].'
+                "model 'm': MeshSpec.fsdp is 3: it does not divide the width (64), "
+                'which is replicated; [1, 2] would.'
             ],
+            [],
         ),
     ],
 )
-def test_axes_that_do_not_divide_are_named(architecture, mesh, expected):
-    spec = model('tiny')
+def test_axes_that_do_not_divide_are_named(architecture, mesh, faults, notes):
     rows = mesh.get('data', 1) * mesh.get('fsdp', 1)
     spec = dataclasses.replace(
-        spec,
+        model('tiny'),
         architecture=architecture,
         mesh=specs.MeshSpec(**mesh),
         engine=specs.EngineSpec(rows=16 * rows, prefill_rows=4 * rows),
         ppo=specs.PpoSpec(microbatch_rows=8 * rows),
     )
-    assert mesh_check.check({'m': spec}) == (expected, [])
+    assert mesh_check.check({'m': spec}) == (faults, notes)
 
 
 def test_a_mesh_beyond_the_devices_is_named():
     models = {'a': model('tiny', tensor=2), 'b': model('tiny', tensor=2, first_chip=2)}
     assert mesh_check.check(models, devices=4) == ([], [])
-    (fault,), unchecked = mesh_check.check(models, devices=3)
+    (fault,), notes = mesh_check.check(models, devices=3)
     assert "model 'b'" in fault and 'ends at chip 4, but there are 3 devices' in fault
-    assert unchecked == []
+    assert notes == []
 
 
 def test_a_model_of_unknown_shape_is_named_if_its_mesh_is_more_than_a_chip():

@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     queries, lines = [], []
     if not args.without_data:
         queries, lines = stand_ins.queries(experiment, args.data_dir)
-    faults, unchecked = mesh_check.check(experiment.models, devices=args.devices)
-    for line in [*lines, *unchecked]:
+    faults, notes = mesh_check.check(experiment.models, devices=args.devices)
+    for line in [*lines, *notes]:
         print(line)
     faults += check.check(experiment, queries[0] if queries else None)
     if queries and not faults:

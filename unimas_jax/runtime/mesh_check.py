@@ -1,7 +1,8 @@
 """Meshes that do not fit their models or the machine, found without jax or weights.
 
-Training would replicate a dimension that does not divide, at the cost of memory and
-time; a check says so before.
+Training replicates a dimension that does not divide. For attention heads, a small share
+of the weights, that can be the better choice, and is said; for widths and vocabulary,
+which are most of them, the mesh would not do its work, and that is a fault.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,18 +19,19 @@ _WORDS = {
     'kv': 'number of key/value heads',
     'mlp': 'width of the MLP',
 }
+_HEADS = ('heads', 'kv')
 
 
 def check(
     models: Mapping[str, ModelSpec], *, devices: int = 0
 ) -> tuple[list[str], list[str]]:
-    """Return faults of meshes, and what could not be checked, one line for each.
+    """Return faults of meshes, and what else to know of them, one line for each.
 
     Args:
         models: By name.
         devices: Chips of the machine; 0 if they are not known.
     """
-    faults, unchecked = [], []
+    faults, notes = [], []
     for name, spec in models.items():
         end = spec.mesh.first_chip + spec.mesh.chips
         if 0 < devices < end:
@@ -39,13 +41,14 @@ def check(
             )
         config = _architecture(spec)
         if config is not None:
-            faults += _undivided(name, spec, config)
+            for axis, line in _undivided(name, spec, config):
+                (notes if axis in _HEADS else faults).append(line)
         elif spec.mesh.chips > 1:
-            unchecked.append(
+            notes.append(
                 f'model {name!r}: {spec.weights!r} is not on this machine, so whether '
                 'its mesh divides it is not known; name its ModelSpec.architecture.'
             )
-    return faults, unchecked
+    return faults, notes
 
 
 def _architecture(spec: ModelSpec) -> TransformerConfig | None:
@@ -56,7 +59,10 @@ def _architecture(spec: ModelSpec) -> TransformerConfig | None:
     return zoo.config(spec.architecture) if spec.architecture else None
 
 
-def _undivided(name: str, spec: ModelSpec, config: TransformerConfig) -> Iterator[str]:
+def _undivided(
+    name: str, spec: ModelSpec, config: TransformerConfig
+) -> Iterator[tuple[str, str]]:
+    """Yield each axis that cannot be split, with what to do about it."""
     mesh = spec.mesh
     shape = {'data': mesh.data, 'fsdp': mesh.fsdp, 'tensor': mesh.tensor}
     for axis, size in axis_rules.sizes_of(config).items():
@@ -65,6 +71,7 @@ def _undivided(name: str, spec: ModelSpec, config: TransformerConfig) -> Iterato
         if size % parts:
             fitting = [n for n in range(1, parts) if size % n == 0]
             yield (
+                axis,
                 f'model {name!r}: MeshSpec.{mesh_axis} is {parts}: it does not divide '
-                f'the {_WORDS[axis]} ({size}); use one of {fitting}.'
+                f'the {_WORDS[axis]} ({size}), which is replicated; {fitting} would.',
             )
