@@ -44,7 +44,7 @@ class Expression:
         first = _apply(self.start, self.steps[0])
         return first, _apply(first, self.steps[1])
 
-    def solution(self, results: Sequence[int]) -> str:
+    def solution(self, results: Sequence[int | str]) -> str:
         """Return the equations of both steps with these results."""
         (op, number), (next_op, next_number) = self.steps
         return (

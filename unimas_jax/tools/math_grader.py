@@ -30,6 +30,9 @@ from unimas_jax.trace import Query
 _PROGRAM = pathlib.Path(__file__).with_name('math_equivalence.py')
 _INTEGER = re.compile(r'[+-]?[0-9]{1,30}')
 
+START_SECONDS = 300.0
+"""Time in which a worker must be ready; it takes a second of computing."""
+
 Outcome = Literal['graded', 'no_answer', 'too_long', 'time_limit']
 """How a grade came about; all but `graded` are not correct."""
 
@@ -59,8 +62,8 @@ class MathGrader:
 
     Attributes:
         cpu_seconds: CPU time of one answer.
-        wall_seconds: Time of one answer, waiting for a worker left out; passing it is a
-            failure of infrastructure.
+        wall_seconds: Time of one answer by the clock, waiting for a worker left out;
+            passing it is a failure of infrastructure.
         memory_mb: Memory of a worker, in mebibytes.
         workers: Processes that grade side by side.
         max_characters: Longest answer; a longer one is not correct.
@@ -108,8 +111,8 @@ class MathGrader:
             await session.warm()
         except ServiceFailure as failure:
             raise SpecError(
-                f'MathGrader cannot start its worker ({failure}): see its message '
-                'above; is math-verify installed?'
+                f'MathGrader cannot grade: {failure}; see its message above. Is '
+                'math-verify installed?'
             ) from failure
         # Not a field: the specification stays small, comparable and picklable.
         object.__setattr__(self, '_session', session)
@@ -226,6 +229,10 @@ def _compare_plainly(golds: Sequence[str], answer: str) -> bool | None:
     return None
 
 
+class _OutOfTime(Exception):
+    """A pair used up its CPU time."""
+
+
 class _Worker:
     """One process of `math_equivalence.py`, started when it is needed."""
 
@@ -249,9 +256,8 @@ class _Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        line, status = await self._ask('')
-        if line != 'ready':
-            raise ServiceFailure(f'the math worker ended with status {status}')
+        greeting = await self._ask('', START_SECONDS)
+        assert greeting == 'ready', greeting
 
     async def judge(self, golds: tuple[str, ...], answer: str) -> bool | None:
         """Return whether an answer equals a gold one; None at the limit of CPU time.
@@ -261,12 +267,10 @@ class _Worker:
         """
         await self.start()
         request = json.dumps([self._grader.cpu_seconds, golds, answer])
-        line, status = await self._ask(f'{request}\n')
-        if line:
-            return line == '1'
-        if status == -signal.SIGPROF:
+        try:
+            return await self._ask(f'{request}\n', self._grader.wall_seconds) == '1'
+        except _OutOfTime:
             return None
-        raise ServiceFailure(f'the math worker ended with status {status}')
 
     async def stop(self) -> int | None:
         """End the process; return its status, negative for a signal."""
@@ -278,19 +282,30 @@ class _Worker:
             process.kill()
         return await process.wait()
 
-    async def _ask(self, request: str) -> tuple[str, int | None]:
-        """Return the line that the process answers, or else how it ended."""
+    async def _ask(self, request: str, seconds: float) -> str:
+        """Return the line that the process answers.
+
+        Raises:
+            _OutOfTime: It used up its CPU time.
+            ServiceFailure: It died of something else, or hangs.
+        """
         process, line, status = self._process, '', None
         assert process is not None
         assert process.stdin is not None and process.stdout is not None
         try:
-            async with asyncio.timeout(self._grader.wall_seconds):
+            async with asyncio.timeout(seconds):
                 process.stdin.write(request.encode())
                 line = (await process.stdout.readline()).decode().strip()
-        except TimeoutError:
-            pass
+        except TimeoutError as error:
+            raise ServiceFailure(
+                f'the math worker gave no answer within {seconds:g} seconds'
+            ) from error
         finally:
             # Also when the caller no longer waits: what comes later is not its line.
             if not line:
                 status = await self.stop()
-        return line, status
+        if line:
+            return line
+        if status == -signal.SIGPROF:
+            raise _OutOfTime
+        raise ServiceFailure(f'the math worker ended with status {status}')
