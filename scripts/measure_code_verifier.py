@@ -239,9 +239,13 @@ _SWAPS = {
 }
 
 
-def mutate(code, choice):
-    """Return the source with one operator or number changed; None without either."""
-    tree = ast.parse(code)
+def mutate(problem, choice):
+    """Return a solution with one operator or number changed, or None.
+
+    What the solution continues belongs to the tests too, and is not changed.
+    """
+    start = f'{problem.tests.preamble}\n'
+    tree = ast.parse(start + problem.code)
     places = []
     for node in ast.walk(tree):
         if isinstance(node, (ast.BinOp, ast.BoolOp, ast.AugAssign)):
@@ -254,13 +258,14 @@ def mutate(code, choice):
     if not places:
         return None
     node = choice.choice(places)
+    is_given = node.lineno <= start.count('\n')
     if isinstance(node, ast.Constant):
         node.value += choice.choice((-1, 1))
     elif isinstance(node, ast.Compare):
         node.ops[0] = _SWAPS[type(node.ops[0])]()
     else:
         node.op = _SWAPS[type(node.op)]()
-    return ast.unparse(tree)
+    return None if is_given else ast.unparse(tree)
 
 
 def mutants(folder, count):
@@ -272,8 +277,7 @@ def mutants(folder, count):
     found = {}
     while len(found) < count:
         source = choice.choice(sources)
-        whole = f'{source.tests.preamble}\n{source.code}'
-        code = mutate(whole, choice)
+        code = mutate(source, choice)
         if code is not None and code not in found:
             tests = dataclasses.replace(source.tests, preamble='')
             found[code] = Problem(source.name, code, tests)

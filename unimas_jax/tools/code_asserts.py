@@ -79,10 +79,11 @@ def _from_check(
 ) -> list[AssertCase]:
     if len(check.args.args) != 1:
         raise TestFormatError('check must take the function under test, and only that')
-    calls = [s for s in body if _is_call_of_check(s)]
-    others = [s for s in body if s is not check and s not in calls]
-    if calls:
-        function = calls[0].value.args[0]
+    calls = {s: _argument_of_check(s) for s in body}
+    others = [s for s in body if s is not check and calls[s] is None]
+    called = [argument for argument in calls.values() if argument is not None]
+    if called:
+        function = called[0]
     elif entry_point:
         function = ast.Name(entry_point, ast.Load())
     else:
@@ -123,7 +124,7 @@ def _case(
     known: Iterable[str] = (),
 ) -> AssertCase:
     module = ast.Module([*before, *unit], [])
-    used = {n.id for n in ast.walk(module) if _is_read(n)}
+    used = _read(module)
     names = used - _defined(module.body) - set(dir(builtins)) - set(known)
     modules = sorted(names & _read_from(module) & sys.stdlib_module_names)
     names.difference_update(modules)
@@ -150,8 +151,10 @@ def _read_from(tree: ast.AST) -> set[str]:
     return {value.id for value in attributes if isinstance(value, ast.Name)}
 
 
-def _is_read(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+def _read(tree: ast.AST) -> set[str]:
+    """Return the names that are read."""
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return {name.id for name in names if isinstance(name.ctx, ast.Load)}
 
 
 def _defined(body: Iterable[ast.stmt]) -> set[str]:
@@ -171,14 +174,17 @@ def _defined(body: Iterable[ast.stmt]) -> set[str]:
     return names
 
 
-def _is_call_of_check(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Call)
-        and isinstance(statement.value.func, ast.Name)
-        and statement.value.func.id == 'check'
-        and len(statement.value.args) == 1
-    )
+def _argument_of_check(statement: ast.stmt) -> ast.expr | None:
+    """Return what a statement `check(...)` is about; None for any other statement."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == 'check'
+        and len(call.args) == 1
+    ):
+        return call.args[0]
+    return None
 
 
 def _takes_solution(statement: ast.stmt) -> bool:

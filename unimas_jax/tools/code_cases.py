@@ -24,7 +24,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from unimas_jax.tools import code_asserts
 from unimas_jax.tools.code_tests import (
@@ -248,5 +248,5 @@ def _text(terms: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))

@@ -39,7 +39,8 @@ class CodeResult:
     @property
     def visible_code(self) -> Code:
         """How the visible cases went together: the first code that is not `ok`."""
-        return next((r.code for r in self.visible if r.code != 'ok'), 'ok')
+        failures = self.failures
+        return failures[0].code if failures else 'ok'
 
     @property
     def visible_passed(self) -> bool:

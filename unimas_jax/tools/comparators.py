@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -74,7 +75,7 @@ def values_match(actual: Any, expected: Any, tolerance: float = TOLERANCE) -> bo
         )
     if isinstance(actual, (set, frozenset)):
         return _sets_match(actual, expected)
-    if _is_number(expected) and _is_number(actual):
+    if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
         return actual == expected or _close(actual, expected, tolerance)
     if _is_list(expected) and _is_list(actual):
         return len(actual) == len(expected) and all(
@@ -132,12 +133,4 @@ def _key(key: Any) -> str:
 
 
 def _is_list(value: Any) -> bool:
-    return (
-        hasattr(value, '__reversed__')
-        and not isinstance(value, (str, Mapping))
-        or (isinstance(value, tuple))
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, complex))
+    return isinstance(value, (list, tuple, deque))

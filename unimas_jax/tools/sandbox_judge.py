@@ -66,7 +66,7 @@ def _verdict(job: dict[str, Any], link: _Link) -> str:
     except _Unsupported:
         return 'unsupported'
     except Exception as error:
-        return 'raised' if hasattr(error, 'from_solution') else 'failed'
+        return 'raised' if error is link.raised else 'failed'
     # A bare `except` of the test may have swallowed it.
     return 'lost' if link.is_lost else 'passed'
 
@@ -78,6 +78,7 @@ class _Link:
         self._requests = open(requests_fd, 'wb')
         self._replies = open(replies_fd, 'rb')
         self.is_lost = False
+        self.raised: Exception | None = None
         self.call = self.result = ''
 
     def ask(self, on: Any, do: str, *arguments: Any, **named: Any) -> Any:
@@ -90,16 +91,16 @@ class _Link:
             self._requests.write(json.dumps(request).encode() + b'\n')
             self._requests.flush()
             reply = json.loads(self._replies.readline())
-            if 'error' in reply:
-                self.result = f'{reply["error"][0]}: {reply["message"]}'[:SHOWN]
-                raise _exception(reply['error'], reply['message'])
-            value = sandbox_wire.decode(reply['value'], self._object)
+            kinds, message = reply.get('error'), str(reply.get('message'))
+            value = sandbox_wire.decode(reply.get('value'), self._object)
             changed = sandbox_wire.decode(reply.get('changed'), self._object)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            if hasattr(error, 'from_solution'):
-                raise
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             self.is_lost = True
             raise _Lost from error
+        if kinds:
+            self.raised = _exception(kinds, message)
+            self.result = f'{kinds[0]}: {message}'[:SHOWN]
+            raise self.raised
         self.result = repr(value)[:SHOWN]
         for old, new in zip(arguments, changed or (), strict=False):
             _replace(old, new)
@@ -150,7 +151,7 @@ def _handle(value: Any) -> Any:
     raise _Unsupported
 
 
-def _exception(kinds: Any, message: Any) -> Exception:
+def _exception(kinds: Any, message: str) -> Exception:
     """Return the nearest built-in exception that is safe to raise here."""
     for name in kinds:
         kind = getattr(builtins, str(name), None)
@@ -160,12 +161,10 @@ def _exception(kinds: Any, message: Any) -> Exception:
     else:
         kind = SolutionError
     try:
-        error = kind(str(message))
+        return kind(message)
     except TypeError:
         # Some, like UnicodeDecodeError, take more than a message.
-        error = SolutionError(str(message))
-    error.from_solution = True
-    return error
+        return SolutionError(message)
 
 
 def _replace(old: Any, new: Any) -> None:

@@ -23,6 +23,7 @@ import pathlib
 import shutil
 import sys
 import tempfile
+from typing import Any
 
 _BUBBLEWRAP = 'bubblewrap (apt install bubblewrap): namespaces and the file system'
 _LIBSECCOMP = 'libseccomp (apt install libseccomp2): the filter of system calls'
@@ -94,7 +95,9 @@ class Launcher:
     is_root: bool
     missing: tuple[str, ...]
 
-    def command(self, module: str, limits: Limits, *, slot: int, filter_fd: int):
+    def command(
+        self, module: str, limits: Limits, *, slot: int, filter_fd: int
+    ) -> list[str]:
         """Return the command line of a guest, without its arguments.
 
         Args:
@@ -201,7 +204,7 @@ def _filter() -> bytes:
         return file.read()
 
 
-def _deny(rules, action, name, *conditions) -> None:
+def _deny(rules: Any, action: int, name: str, *conditions: Any) -> None:
     try:
         rules.add_rule(action, name, *conditions)
     except (OSError, ValueError):
