@@ -4,7 +4,8 @@
     python scripts/prepare_data.py hotpotqa --from FOLDER --out DATA   # from its files
 
 Writes train.jsonl, dev.jsonl and test.jsonl to DATA/NAME as far as the set has them,
-and corpus.jsonl where there are passages to retrieve from. Rows that cannot be used are reported by number and reason; more than 1 % of them are an error, unless
+and corpus.jsonl where there are passages to retrieve from. Rows that cannot be used are
+reported by number and reason; more than 1 % of them are an error, unless
 --max_bad_ratio allows it. The splits share no question: what is in two of them stays in
 test rather than dev, and in dev rather than train, and is reported with examples.
 
@@ -115,9 +116,9 @@ def _queries(files: list[str], prepared: str) -> list[Query]:
     return [
         query
         for name in files
-        for query in JsonlSource(
-            format=prepared, test=name, dataset='against'
-        ).load('test', '.')
+        for query in JsonlSource(format=prepared, test=name, dataset='against').load(
+            'test', '.'
+        )
     ]
 
 
