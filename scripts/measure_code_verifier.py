@@ -324,7 +324,7 @@ def compare_mutants(runner, problems):
 
 async def rate():
     """Return how many trivial cases run in a second, through the tool."""
-    verifier = CodeVerifier(max_scoring=0, parallel=CORES)
+    verifier = CodeVerifier(max_scoring=0)
     await verifier.start('')
     tests = [{'input': f'{i}\n', 'output': f'{i + 1}\n'} for i in range(RATE_CASES)]
     query = Query(id='trivial', dataset='trivial', fields={}, gold={'tests': tests})

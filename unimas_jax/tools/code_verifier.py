@@ -23,6 +23,9 @@ from unimas_jax.trace import Query
 WALL_FACTOR = 4
 """Time of a case by the clock, at least this much of its CPU time."""
 
+CASES_PER_CORE = 4
+"""More than one: namespaces take longer to come and go than the processor is busy."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CodeResult:
@@ -80,7 +83,7 @@ class CodeVerifier:
         wall_seconds: Time of a case by the clock, whatever it does.
         memory_mb: Memory of a case, in mebibytes.
         max_scoring: Most scoring cases of a problem that are run; 0 runs all.
-        parallel: Cases that run side by side; 0 takes the number of cores.
+        parallel: Cases that run side by side; 0 takes `CASES_PER_CORE` for each core.
         allow_weak_isolation: Whether to run with what this machine offers where parts
             of the sandbox are missing, instead of refusing.
         remote: A `SandboxFusion` that runs the cases instead of this machine.
@@ -213,7 +216,7 @@ class _LocalRunner:
 
     def __init__(self, spec: CodeVerifier):
         self._sandbox = Sandbox(allow_weak_isolation=spec.allow_weak_isolation)
-        count = spec.parallel or os.cpu_count() or 1
+        count = spec.parallel or CASES_PER_CORE * (os.cpu_count() or 1)
         # Threads that live as long as the pool: a sandbox dies with the thread that
         # started it.
         self._pool = concurrent.futures.ThreadPoolExecutor(count, 'sandbox')
