@@ -74,7 +74,7 @@ def test_what_stands_in_is_named(capsys):
 def test_a_named_folder_must_hold_the_data(capsys, command):
     status, _, fault = run(capsys, command, '--data_dir=.')
     assert status == 2
-    assert re.fullmatch(r"unimas: .*'hotpotqa_\w+.jsonl': there is no .*\n", fault)
+    assert re.fullmatch(r"unimas: .*'hotpotqa/\w+.jsonl': there is no .*\n", fault)
 
 
 def test_recorded_replies_earn_what_they_are_worth(capsys, tmp_path):
