@@ -73,8 +73,8 @@ _TABLE: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             '',
             '',
             'higher',
-            'Mean outcome of samples whose replies are all legal: above the score by what '
-            'format alone can still gain.',
+            'Mean outcome of samples whose replies are all legal: above the score by '
+            'what format alone can still gain.',
         ),
         ('eval/<split>/turns', '', 'turns', '', 'Mean turns of a sample.'),
         ('eval/<split>/role_calls', '', 'calls', '', 'Of a sample, all roles.'),
