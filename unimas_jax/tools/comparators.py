@@ -4,8 +4,8 @@ import dataclasses
 import math
 import re
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeGuard
 
 from unimas_jax.specs import check_types, require
 
@@ -132,5 +132,5 @@ def _key(key: Any) -> str:
     return key if isinstance(key, str) else repr(key)
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, (list, tuple, deque))

@@ -23,7 +23,7 @@ class StandInTokenizer:
 
     def __init__(self):
         self._ids = {_END: 0}
-        self.stop_ids = (0,)
+        self.stop_ids: tuple[int, ...] = (0,)
         """[1] the id that ends a reply."""
 
     def prompt(
