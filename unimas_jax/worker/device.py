@@ -25,7 +25,7 @@ from unimas_jax.specs import ModelSpec
 from unimas_jax.worker.commands import Argument
 from unimas_jax.worker.executor import Outputs
 from unimas_jax.worker.generation import GenerationPrograms
-from unimas_jax.worker.programs import ModelState, Program
+from unimas_jax.worker.programs import ModelState, Program, placed, shardings_of
 from unimas_jax.worker.training import TrainingPrograms
 
 RANDOM = 'random'
@@ -84,7 +84,7 @@ class DeviceModel:
             self.mesh,
             seed=seed,
             num_adapters=num_adapters,
-            value_head=is_trained and spec.ppo.critic == 'head',
+            value_head=has_value_head(spec, is_trained=is_trained),
         )
         self._generation = GenerationPrograms(
             self.config,
@@ -180,10 +180,20 @@ def architecture(spec: ModelSpec) -> TransformerConfig:
         config = zoo.config(spec.architecture)
     else:
         config = read_config(spec.weights)
+    return with_adapters(config, spec)
+
+
+def with_adapters(config: TransformerConfig, spec: ModelSpec) -> TransformerConfig:
+    """Return an architecture that knows how a model scales its adapters, if any."""
     if spec.adapters is not None:
         scale = spec.adapters.alpha / spec.adapters.rank
         config = dataclasses.replace(config, adapter_scale=scale)
     return config
+
+
+def has_value_head(spec: ModelSpec, *, is_trained: bool) -> bool:
+    """Whether the policy of a model carries a critic's head."""
+    return is_trained and spec.ppo.critic == 'head'
 
 
 def initial_params(
@@ -213,26 +223,52 @@ def initial_params(
         The parameters in the train layout; and the logical axes that the mesh cannot
         split, with reasons.
     """
-    options = {
+    options = _options(spec, num_adapters=num_adapters, value_head=value_head)
+    make = functools.partial(transformer.init_params, config, **options)
+    key = init_key(seed, name)
+    shapes, fallbacks = param_shapes(
+        spec, config, mesh, num_adapters=num_adapters, value_head=value_head
+    )
+    where = shardings_of(shapes)
+    if spec.weights == RANDOM:
+        return jax.jit(make, out_shardings=where)(key), fallbacks
+    _, base = hf.load(spec.weights, shardings=where['base'])
+    rest = ('adapters', 'heads')
+    made = jax.jit(
+        lambda key: {part: make(key)[part] for part in rest},
+        out_shardings={part: where[part] for part in rest},
+    )(key)
+    return {'base': base, **made}, fallbacks
+
+
+def param_shapes(
+    spec: ModelSpec,
+    config: TransformerConfig,
+    mesh: Mesh,
+    *,
+    num_adapters: int,
+    value_head: bool,
+) -> tuple[Params, dict[str, str]]:
+    """Return what `initial_params` would create, as shapes with shardings.
+
+    Arguments and results are those of `initial_params`.
+    """
+    options = _options(spec, num_adapters=num_adapters, value_head=value_head)
+    make = functools.partial(transformer.init_params, config, **options)
+    shapes = jax.eval_shape(make, init_key(0, ''))
+    axes = transformer.logical_axes(config, **options)
+    where = sharding.shardings(axes, shapes, mesh, axis_rules.RULES_TRAIN)
+    fallbacks = sharding.fallbacks(axes, shapes, mesh, axis_rules.RULES_TRAIN)
+    return placed(shapes, where), fallbacks
+
+
+def _options(spec: ModelSpec, *, num_adapters: int, value_head: bool) -> dict[str, Any]:
+    """What `transformer.init_params` and `transformer.logical_axes` want to know."""
+    return {
         'num_adapters': num_adapters,
         'adapter_rank': spec.adapters.rank if spec.adapters else 0,
         'value_head': value_head,
     }
-    make = functools.partial(transformer.init_params, config, **options)
-    axes = transformer.logical_axes(config, **options)
-    key = init_key(seed, name)
-    shapes = jax.eval_shape(make, key)
-    placed = sharding.shardings(axes, shapes, mesh, axis_rules.RULES_TRAIN)
-    fallbacks = sharding.fallbacks(axes, shapes, mesh, axis_rules.RULES_TRAIN)
-    if spec.weights == RANDOM:
-        return jax.jit(make, out_shardings=placed)(key), fallbacks
-    _, base = hf.load(spec.weights, shardings=placed['base'])
-    rest = ('adapters', 'heads')
-    made = jax.jit(
-        lambda key: {part: make(key)[part] for part in rest},
-        out_shardings={part: placed[part] for part in rest},
-    )(key)
-    return {'base': base, **made}, fallbacks
 
 
 def init_key(seed: int, name: str) -> jax.Array:

@@ -32,6 +32,8 @@ from unimas_jax.worker.programs import (
     Program,
     abstract,
     host_argument,
+    placed,
+    shardings_of,
 )
 
 REPLICATED = PartitionSpec()
@@ -75,6 +77,15 @@ class GenerationPrograms:
         # The leader can read an output only if its own devices hold all of it.
         self._replicates = not NamedSharding(mesh, BY_ROW).is_fully_addressable
         self._programs: dict[str, Program] = {}
+        self._convert = functools.partial(
+            transformer.to_rollout, config=config, dtype=self._dtype
+        )
+        self._make_cache = functools.partial(
+            cache.empty, config, self._sizes, dtype=self._dtype
+        )
+        self._make_rows = functools.partial(
+            empty_rows, self._sizes.shards * self._sizes.rows, num_stop_ids
+        )
 
     def allocate(self, state: ModelState, params: Any) -> None:
         """Create rollout weights, cache and rows, and declare the programs.
@@ -84,36 +95,55 @@ class GenerationPrograms:
                 now; with one, `publish` does it.
             params: The policy in the train layout.
         """
-        convert = functools.partial(
-            transformer.to_rollout, config=self._config, dtype=self._dtype
+        is_trained = state.train is not None
+        shapes = self.declare(params, is_trained=is_trained)
+        born = lambda make, like: jax.jit(make, out_shardings=shardings_of(like))
+        zeros = lambda: jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes.rollout
         )
-        placed = self._rollout_shardings(params)
-        if state.train is None:
-            state.rollout = jax.jit(convert, out_shardings=placed)(params)
+        if is_trained:
+            state.rollout = born(zeros, shapes.rollout)()
         else:
-            shapes = jax.eval_shape(convert, params)
-            zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-            state.rollout = jax.jit(zeros, out_shardings=placed)()
+            state.rollout = born(self._convert, shapes.rollout)(params)
+        state.cache = born(self._make_cache, shapes.cache)()
+        state.rows = born(self._make_rows, shapes.rows)()
+
+    def declare(self, params: Any, *, is_trained: bool) -> ModelState:
+        """Declare the programs.
+
+        Args:
+            params: The policy in the train layout, or its shapes with shardings.
+            is_trained: Whether the rollout weights come from a train state.
+
+        Returns:
+            Shapes with shardings of rollout weights, cache and rows.
+        """
+        rollout = placed(
+            jax.eval_shape(self._convert, params), self._rollout_shardings(params)
+        )
+        if is_trained:
             # The old weights are an argument so that the new ones take their place.
             publish = jax.jit(
-                lambda params, old: convert(params),
+                lambda params, old: self._convert(params),
                 donate_argnums=1,
                 keep_unused=True,
-                out_shardings=placed,
+                out_shardings=shardings_of(rollout),
             )
-            self._declare('publish', publish, abstract(params), abstract(state.rollout))
-        self._trace_once(state.rollout)
-        sizes, by_row = self._sizes, NamedSharding(self._mesh, BY_ROW)
-        make_cache = functools.partial(
-            cache.empty, self._config, sizes, dtype=self._dtype
-        )
-        make_rows = functools.partial(
-            empty_rows, sizes.shards * sizes.rows, self._num_stop_ids
-        )
+            self._declare('publish', publish, abstract(params), rollout)
+        self._trace_once(rollout)
+        pages, rows = self.row_shapes()
+        shapes = ModelState(rollout=rollout, cache=pages, rows=rows)
+        self._declare_sampling(shapes)
+        return shapes
+
+    def row_shapes(self) -> tuple[Any, Any]:
+        """Return the shapes with shardings of the cache and of the decode rows."""
         pages = cache.cache_sharding(self._config, self._mesh)
-        state.cache = jax.jit(make_cache, out_shardings=pages)()
-        state.rows = jax.jit(make_rows, out_shardings=by_row)()
-        self._declare_sampling(state)
+        by_row = NamedSharding(self._mesh, BY_ROW)
+        return (
+            placed(jax.eval_shape(self._make_cache), pages),
+            placed(jax.eval_shape(self._make_rows), by_row),
+        )
 
     def table(self) -> Mapping[str, Entry]:
         """Commands by name."""
@@ -124,7 +154,7 @@ class GenerationPrograms:
         }
 
     def programs(self) -> Sequence[Program]:
-        """Every program; after `allocate`."""
+        """Every program; after `declare`."""
         return list(self._programs.values())
 
     def _trace_once(self, rollout: Any) -> None:
@@ -154,7 +184,7 @@ class GenerationPrograms:
     def _declare_sampling(self, state: ModelState) -> None:
         sizes = self._sizes
         num_rows = sizes.shards * sizes.rows
-        held = tuple(abstract(x) for x in (state.rollout, state.cache, state.rows))
+        held = (state.rollout, state.cache, state.rows)
         host = functools.partial(host_argument, self._mesh)
         num_chunks = sizes.shards * sizes.prefill_rows
         empty = empty_chunks(sizes, self._num_stop_ids)
@@ -226,13 +256,13 @@ class GenerationPrograms:
             adapter_rank=adapters.rank if adapters else 0,
             value_head='value' in params['heads'],
         )
-        placed = sharding.shardings(axes, params, self._mesh, axis_rules.RULES_ROLLOUT)
+        where = sharding.shardings(axes, params, self._mesh, axis_rules.RULES_ROLLOUT)
         for group in ('base', 'adapters'):
-            if placed[group]:
-                placed[group]['layers'] = _per_layer(
-                    placed[group]['layers'], self._config.num_layers
+            if where[group]:
+                where[group]['layers'] = _per_layer(
+                    where[group]['layers'], self._config.num_layers
                 )
-        return placed
+        return where
 
     def _publish(self, state: ModelState, args: Mapping[str, Argument]) -> Outputs:
         state.rollout = self._programs['publish'](state.train.params, state.rollout)

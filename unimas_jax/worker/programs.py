@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
+import jax.export
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from unimas_jax.worker.commands import Argument
@@ -91,8 +92,25 @@ class Program:
     def compile(self) -> float:
         """Compile and return the seconds it took."""
         started = time.perf_counter()
-        self._compiled = self._function.lower(*self._abstract).compile()
+        self._compiled = self.lower().compile()
         return time.perf_counter() - started
+
+    def lower(self) -> Any:
+        """Return the lowered program, not kept; for plans."""
+        return self._function.lower(*self._abstract)
+
+    def export(self, platform: str) -> Any:
+        """Lower for a platform that need not be at hand, see `jax.export`."""
+        return jax.export.export(self._function, platforms=[platform])(*self._abstract)
+
+    def jaxpr(self) -> str:
+        """Return what is computed, before any compiler, as text."""
+        return str(self._function.trace(*self._abstract).jaxpr)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Shapes, dtypes and shardings of the arguments."""
+        return self._abstract
 
     def hlo(self) -> str:
         """Return the optimized program as text, for tests."""
@@ -107,11 +125,27 @@ class Program:
 
 def abstract(tree: Any) -> Any:
     """Return the shapes, dtypes and shardings of a tree of arrays."""
+    return placed(tree, shardings_of(tree))
+
+
+def shardings_of(tree: Any) -> Any:
+    """Return the shardings of a tree of arrays, or of shapes that have them."""
+    return jax.tree.map(lambda leaf: leaf.sharding, tree)
+
+
+def placed(tree: Any, shardings: Any) -> Any:
+    """Return shapes with their shardings, for arrays that need not exist.
+
+    Args:
+        tree: Of arrays or shapes.
+        shardings: The same tree of shardings, or a prefix of it.
+    """
     return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(
-            leaf.shape, leaf.dtype, sharding=leaf.sharding
+        lambda leaf, sharding: jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, sharding=sharding
         ),
         tree,
+        jax.tree.broadcast(shardings, tree),
     )
 
 

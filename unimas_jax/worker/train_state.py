@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from unimas_jax.models.transformer import Params
 from unimas_jax.specs import ModelSpec
-from unimas_jax.worker import optimizer
+from unimas_jax.worker import optimizer, programs
 
 
 @jax.tree_util.register_dataclass
@@ -67,6 +67,20 @@ def create(params: Params, spec: ModelSpec, mesh: Mesh) -> TrainState:
         functools.partial(_create, spec=spec), donate_argnums=0, out_shardings=placed
     )
     return build(params)
+
+
+def shapes(params: Params, spec: ModelSpec, mesh: Mesh) -> TrainState:
+    """Return what `create` would build, as shapes with shardings.
+
+    Args:
+        params: As for `create`, or their shapes with shardings.
+        spec: The model's specification.
+        mesh: Its devices.
+    """
+    return programs.placed(
+        jax.eval_shape(functools.partial(_create, spec=spec), params),
+        shardings(params, spec, mesh),
+    )
 
 
 def restarted(state: TrainState, spec: ModelSpec) -> TrainState:

@@ -59,33 +59,11 @@ class TrainingPrograms:
                 only if `PpoSpec.critic` is `head`.
         """
         train = train_state.create(params, self._spec, self._mesh)
-        self._declare_all(train)
+        self.declare(train)
         return train
 
-    def table(self) -> Mapping[str, Entry]:
-        """Commands by name."""
-        return {'score': self._score, 'update': self._update, 'restart': self._restart}
-
-    def programs(self) -> Sequence[Program]:
-        """Every program; after `init_state`."""
-        return list(self._programs.values())
-
-    def checkpoint(self, train: TrainState) -> dict[str, Any]:
-        """Return the arrays that a checkpoint holds.
-
-        Gradient sums are zero between updates and are left out.
-        """
-        saved = {'params': train.params, 'moments': train.moments}
-        for name in ('critic', 'reference'):
-            if getattr(train, name) is not None:
-                saved[name] = getattr(train, name)
-        return saved
-
-    def restored(self, train: TrainState, saved: Mapping[str, Any]) -> TrainState:
-        """Return `train` with the arrays of a checkpoint in place."""
-        return dataclasses.replace(train, **saved)
-
-    def _declare_all(self, train: TrainState) -> None:
+    def declare(self, train: TrainState) -> None:
+        """Declare the programs around a train state, or its `train_state.shapes`."""
         held = abstract(train)
         replicated = NamedSharding(self._mesh, PartitionSpec())
         placed = jax.tree.map(lambda leaf: leaf.sharding, train)
@@ -121,6 +99,29 @@ class TrainingPrograms:
             donate_argnums=0,
             out_shardings=placed,
         )
+
+    def table(self) -> Mapping[str, Entry]:
+        """Commands by name."""
+        return {'score': self._score, 'update': self._update, 'restart': self._restart}
+
+    def programs(self) -> Sequence[Program]:
+        """Every program; after `declare`."""
+        return list(self._programs.values())
+
+    def checkpoint(self, train: TrainState) -> dict[str, Any]:
+        """Return the arrays that a checkpoint holds.
+
+        Gradient sums are zero between updates and are left out.
+        """
+        saved = {'params': train.params, 'moments': train.moments}
+        for name in ('critic', 'reference'):
+            if getattr(train, name) is not None:
+                saved[name] = getattr(train, name)
+        return saved
+
+    def restored(self, train: TrainState, saved: Mapping[str, Any]) -> TrainState:
+        """Return `train` with the arrays of a checkpoint in place."""
+        return dataclasses.replace(train, **saved)
 
     def _score(self, state: ModelState, args: Mapping[str, Argument]) -> Outputs:
         return self._programs['score'](state.train, dict(args))
