@@ -59,11 +59,20 @@ def test_logits_equal_transformers(family):
 def test_every_layer_equals_transformers(family):
     """A trunk cut after n layers gives the norm of the n-th golden hidden state."""
     config, params, expected = load(family)
-    rollout = transformer.to_rollout(params, config, dtype=jnp.float32)
+
+    @jax.jit  # One program: the compiler finds what the cut trunks share.
+    def cut_trunks(params, tokens):
+        rollout = transformer.to_rollout(params, config, dtype=jnp.float32)
+        layers = rollout['base']['layers']
+        bases = [dict(rollout['base'], layers=layers[:n]) for n in range(4)]
+        return [forward({**rollout, 'base': x}, config, tokens)[0] for x in bases]
+
     scale = np.asarray(params['base']['final_norm']['scale'])
-    for num_layers, golden in enumerate(expected['hidden']):
-        base = dict(rollout['base'], layers=rollout['base']['layers'][:num_layers])
-        hidden, _ = forward({**rollout, 'base': base}, config, expected['tokens'])
+    assert len(expected['hidden']) == config.num_layers + 1 == 4
+    outputs = cut_trunks(params, expected['tokens'])
+    for num_layers, (hidden, golden) in enumerate(
+        zip(outputs, expected['hidden'], strict=True)
+    ):
         if num_layers < config.num_layers:  # The last one is normed already.
             mean_square = np.mean(np.square(golden), axis=-1, keepdims=True)
             golden = golden / np.sqrt(mean_square + config.norm_eps)

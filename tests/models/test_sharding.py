@@ -164,6 +164,27 @@ def test_wide_rules_also_split_over_data():
     assert shard_shape(gate) == (2, 64 // 4, 128 // 2)
 
 
+def test_parameters_are_born_sharded():
+    mesh = sharding.make_mesh(jax.devices(), 1, 4, 2)
+    init = functools.partial(transformer.init_params, EIGHT_KV)
+    placed = sharding.shardings(
+        transformer.logical_axes(EIGHT_KV),
+        jax.eval_shape(init, jax.random.key(0)),
+        mesh,
+        axis_rules.RULES_TRAIN,
+    )
+    born = jax.jit(init, out_shardings=placed)(jax.random.key(0))
+    gate = born['base']['layers']['mlp']['gate']['kernel']
+    assert shard_shape(gate) == (2, 16, 64)
+    whole = jax.jit(init)(jax.random.key(0))
+    # rtol: one multiplication may be fused otherwise.
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-6),
+        jax.device_get(born),
+        jax.device_get(whole),
+    )
+
+
 @pytest.mark.parametrize('tensor', [4, 8])
 def test_heads_fall_back_together_and_are_logged_once(tensor, caplog):
     mesh = sharding.make_mesh(jax.devices(), 8 // tensor, 1, tensor)
