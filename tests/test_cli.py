@@ -35,15 +35,21 @@ def run(capsys, command, *flags, gin='debate.gin', bindings=()):
     return status, capsys.readouterr().err.strip()
 
 
-def write_rows(folder, *, train=(ROW,) * 42, test=(ROW,)):
-    for split, rows in (('train', train), ('dev', test)):
+def write_rows(folder, *, train):
+    (folder / 'hotpotqa').mkdir()
+    for split, rows in (('train', train), ('dev', [ROW]), ('test', [ROW])):
         lines = [
             row
             if isinstance(row, str)
-            else json.dumps({**row, 'id': f'{split}{number}'})
+            else json.dumps(
+                # Splits share no question.
+                {**row, 'id': f'{split}{number}', 'question': f'{split} {number}?'}
+            )
             for number, row in enumerate(rows)
         ]
-        (folder / f'hotpotqa_{split}.jsonl').write_text('\n'.join(lines))
+        (folder / 'hotpotqa' / f'{split}.jsonl').write_text('\n'.join(lines))
+    passage = {'id': 'p', 'title': 'This', 'text': 'This came first.'}
+    (folder / 'hotpotqa' / 'corpus.jsonl').write_text(json.dumps(passage))
 
 
 def test_the_example_is_sound(capsys):
@@ -101,8 +107,7 @@ def test_a_missing_gin_file_is_named(capsys):
         (None, 'there is no such file'),
         ([], 'it is empty'),
         (['{"question": ', *[ROW] * 5], r'1 of 6 rows .*row 1: not JSON'),
-        ([{'question': 'q', 'answer': ''}] * 3, r'3 of 3 rows .*answer is empty'),
-        ([ROW] * 40, 'held_out is 40'),
+        ([{**ROW, 'answer': ''}] * 3, r'3 of 3 rows .*answer is empty'),
     ],
 )
 def test_data_that_cannot_be_used_is_one_line(capsys, tmp_path, train, words):
