@@ -12,6 +12,7 @@ from unimas_jax.cli import (
     dryrun,
     evaluate,
     export,
+    plan,
     report,
     sft,
     traces,
@@ -22,7 +23,7 @@ from unimas_jax.controller.episodes import FailureRatioExceeded
 from unimas_jax.controller.loop import Diverged
 from unimas_jax.controller.router import RequestRefused
 
-COMMANDS = (train, evaluate, sft, export, check, dryrun, traces, credit, report)
+COMMANDS = (train, evaluate, sft, export, check, plan, dryrun, traces, credit, report)
 INTERRUPTED = 130
 
 ENDED = (FailureRatioExceeded, WorkerLost, Diverged, RequestRefused)

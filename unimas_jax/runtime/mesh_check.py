@@ -39,7 +39,7 @@ def check(
                 f'model {name!r}: MeshSpec is {spec.mesh}: it ends at chip {end}, but '
                 f'there are {devices} devices; use smaller axes.'
             )
-        config = _architecture(spec)
+        config = known_architecture(spec)
         if config is not None:
             for axis, line in _undivided(name, spec, config):
                 (notes if axis in _HEADS else faults).append(line)
@@ -51,7 +51,7 @@ def check(
     return faults, notes
 
 
-def _architecture(spec: ModelSpec) -> TransformerConfig | None:
+def known_architecture(spec: ModelSpec) -> TransformerConfig | None:
     """Return a model's architecture if it can be known without fetching anything."""
     folder = None if spec.weights == 'random' else hub.cached_folder(spec.weights)
     if folder is not None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
-import jax.export
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from unimas_jax.worker.commands import Argument
@@ -96,12 +95,8 @@ class Program:
         return time.perf_counter() - started
 
     def lower(self) -> Any:
-        """Return the lowered program, not kept; for plans."""
+        """Return the lowered program; it is not kept."""
         return self._function.lower(*self._abstract)
-
-    def export(self, platform: str) -> Any:
-        """Lower for a platform that need not be at hand, see `jax.export`."""
-        return jax.export.export(self._function, platforms=[platform])(*self._abstract)
 
     def jaxpr(self) -> str:
         """Return what is computed, before any compiler, as text."""
