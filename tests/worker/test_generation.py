@@ -71,7 +71,7 @@ def test_groups_are_read_from_every_notation():
         collective_groups(line + 'unknown')
 
 
-@pytest.mark.parametrize('mesh', [(8, 1, 1), (4, 1, 2), (2, 2, 2), (1, 1, 8)])
+@pytest.mark.parametrize('mesh', [(8, 1, 1), (4, 1, 2), (2, 1, 4), (1, 1, 8)])
 def test_replies_do_not_depend_on_the_mesh(mesh, folder, on_one_device):
     with tiny_engine.running(tiny_engine.model_spec(folder, mesh=mesh)) as engine:
         for asked, expected in zip((GREEDY, SAMPLED), on_one_device, strict=True):
@@ -101,6 +101,7 @@ def check_shapes(state, shards, tensor):
     assert shapes(state.rows.token) == {(8 // shards,)}
     layer = state.rollout['base']['layers'][0]
     assert shapes(layer['attention']['query']['kernel']) == {(64, 8 // tensor, 8)}
+    assert shapes(layer['attention']['value']['kernel']) == {(64, 8 // tensor, 8)}
     assert shapes(layer['mlp']['gate']['kernel']) == {(64, 96 // tensor)}
     assert shapes(state.rollout['base']['embed']['table']) == {(384 // tensor, 64)}
 
@@ -120,7 +121,10 @@ def check_silence(engine, tensor):
 
 
 def test_heads_that_do_not_divide_are_replicated(tmp_path):
-    """14 query and 2 key/value heads on tensor = 4: attention whole, MLP split."""
+    """14 query and 2 key/value heads on tensor = 4: attention whole, MLP split.
+
+    The rows are split over `fsdp` as over `data`.
+    """
     config = TransformerConfig(
         family='qwen2',
         vocab_size=259,
@@ -137,14 +141,18 @@ def test_heads_that_do_not_divide_are_replicated(tmp_path):
         max_positions=512,
     )
     folder = tiny_engine.weights_folder(tmp_path / 'model', config)
-    spec = tiny_engine.model_spec(folder, mesh=(2, 1, 4))
+    spec = tiny_engine.model_spec(folder, mesh=(1, 2, 4))
     with tiny_engine.running(spec) as engine:
         state = engine.model.state
         _, rollouts = engine.ask(GREEDY[:3])
         for rollout in rollouts.values():
             forced = tiny_engine.forced_log_probs(state.rollout, rollout, config=config)
             np.testing.assert_allclose(rollout.log_probs, forced, atol=1e-4)
-        assert state.cache[0][0].addressable_shards[0].data.shape[1] == 2
+        keys = state.cache[0][0]
+        num_pages = keys.shape[0] // 2
+        assert keys.addressable_shards[0].data.shape == (num_pages, 2, 8, 2)
+        assert state.rows.token.addressable_shards[0].data.shape == (8 // 2,)
+        check_silence(engine, 4)
         gate = state.rollout['base']['layers'][0]['mlp']['gate']['kernel']
         assert gate.addressable_shards[0].data.shape == (28, 24)
     assert any('heads' in line for line in engine.report['sharding_fallbacks'])
