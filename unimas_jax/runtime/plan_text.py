@@ -19,6 +19,7 @@ _KINDS = (
 def lines(plan: Plan) -> Iterator[str]:
     """Yield the plan, line by line."""
     yield from _memory(plan.models)
+    yield 'What stays is counted; what programs need while they run is an estimate.'
     room = plan.topology.chip.memory_bytes / GIB
     for load in plan.loads:
         yield _load(load, room)
