@@ -7,6 +7,7 @@ CAP_SYS_ADMIN; skipped where they are missing.
 import asyncio
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -171,14 +172,38 @@ def descendants(pid):
     return found
 
 
+def begun(pid):
+    """When a process began, which tells it from later ones of its number.
+
+    None if it has ended, whether or not somebody has asked how.
+    """
+    try:
+        stat = pathlib.Path('/proc', str(pid), 'stat').read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat.rpartition(')')[2].split()
+    return None if fields[0] in 'ZX' else int(fields[19])
+
+
+def is_same(pid, start):
+    """Whether the process that began then still runs."""
+    return start is not None and begun(pid) == start
+
+
 def until(condition):
-    """Wait for what takes as long as a busy machine needs; the test has a limit."""
+    """Wait for what takes as long as a busy machine needs."""
+    deadline = time.monotonic() + 20
     while not (value := condition()):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     return value
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.xfail(
+    os.geteuid() == 0,
+    reason='a solution of another user is out of reach of the dying bwrap',
+    strict=False,
+)
 def test_nothing_outlives_the_process_that_started_it():
     """A driver that is killed can clean up nothing; the kernel does."""
     driver = (
@@ -193,6 +218,12 @@ def test_nothing_outlives_the_process_that_started_it():
         [sys.executable, '-c', driver], env=environment, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout.readline() == b'ready\n'
-        started = until(lambda: (x := descendants(process.pid)) and x[1:] and x)
+        pids = until(lambda: (x := descendants(process.pid)) and x[1:] and x)
+        started = {pid: begun(pid) for pid in pids}
         process.kill()
-    until(lambda: not any(os.path.exists(f'/proc/{pid}') for pid in started))
+    try:
+        until(lambda: not any(is_same(pid, start) for pid, start in started.items()))
+    finally:
+        for pid, start in started.items():
+            if is_same(pid, start):
+                os.kill(pid, signal.SIGKILL)

@@ -10,7 +10,10 @@ Each process is started through
     python    isolated, with an empty environment
 
 `bwrap` waits for the process, which is number 1 of its namespace: when it ends, the
-kernel has ended everything that it started. It dies with this process.
+kernel has ended everything that it started. It dies with this process. As root, one
+thing survives a driver that is killed with SIGKILL: a solution that has already become
+another user, whom the signal of the dying `bwrap` may not reach. It then runs alone,
+without network, until its limit of CPU time.
 """
 
 import ctypes.util
@@ -147,7 +150,7 @@ class Launcher:
         user = str(user_of(slot))
         command = ['setpriv', '--reuid', user, '--regid', user, '--clear-groups']
         command += ['--no-new-privs', '--inh-caps=-all', '--bounding-set=-all']
-        # A change of user forgets it, and the sandbox must die with this process.
+        # A change of user forgets it.
         return [*command, '--pdeathsig', 'KILL']
 
 
