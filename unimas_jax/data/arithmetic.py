@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from unimas_jax.data import disjoint
 from unimas_jax.protocol import Segment
-from unimas_jax.specs import SpecError, check_types, require
+from unimas_jax.specs import SpecError, check_shares, check_types, require
 from unimas_jax.trace import Key, Query
 
 SPLITS = {'train': 3, 'dev': 1, 'test': 2}
@@ -130,14 +130,9 @@ class ArithmeticTeacher:
 
     def __post_init__(self):
         check_types(self)
-        for name in ('solved', 'judged', 'refined', 'copied'):
-            share = getattr(self, f'share_{name}')
-            require(
-                0 <= share <= 1,
-                f'ArithmeticTeacher.share_{name}',
-                share,
-                'use a number in [0, 1].',
-            )
+        check_shares(
+            self, 'share_solved', 'share_judged', 'share_refined', 'share_copied'
+        )
 
     def __call__(
         self, query: Query, role: str, segments: tuple[Segment, ...], key: Key

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from unimas_jax.data import relations
 from unimas_jax.data.relations import Entity
 from unimas_jax.protocol import Passage, Segment
-from unimas_jax.specs import SpecError, check_types, require
+from unimas_jax.specs import SpecError, check_shares, check_types, require
 from unimas_jax.trace import Key, Query
 
 LINK = 'pet'
@@ -166,14 +166,14 @@ class BridgeTeacher:
 
     def __post_init__(self):
         check_types(self)
-        for name in ('first', 'second', 'whole', 'added', 'right'):
-            share = getattr(self, f'share_{name}')
-            require(
-                0 <= share <= 1,
-                f'BridgeTeacher.share_{name}',
-                share,
-                'use a number in [0, 1].',
-            )
+        check_shares(
+            self,
+            'share_first',
+            'share_second',
+            'share_whole',
+            'share_added',
+            'share_right',
+        )
 
     def __call__(
         self, query: Query, role: str, segments: tuple[Segment, ...], key: Key

@@ -20,7 +20,7 @@ from typing import Any
 
 from unimas_jax.data import disjoint
 from unimas_jax.protocol import Segment
-from unimas_jax.specs import SpecError, check_types, require
+from unimas_jax.specs import SpecError, check_shares, check_types, require
 from unimas_jax.trace import Key, Query
 
 SPLITS = {'train': 3, 'dev': 1, 'test': 2}
@@ -147,14 +147,9 @@ class ListProgramsTeacher:
 
     def __post_init__(self):
         check_types(self)
-        for name in ('planned', 'replanned', 'written', 'reflected'):
-            share = getattr(self, f'share_{name}')
-            require(
-                0 <= share <= 1,
-                f'ListProgramsTeacher.share_{name}',
-                share,
-                'use a number in [0, 1].',
-            )
+        check_shares(
+            self, 'share_planned', 'share_replanned', 'share_written', 'share_reflected'
+        )
 
     def __call__(
         self, query: Query, role: str, segments: tuple[Segment, ...], key: Key

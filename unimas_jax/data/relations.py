@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 
 from unimas_jax.data import disjoint
 from unimas_jax.protocol import Passage, Segment
-from unimas_jax.specs import SpecError, check_types, require
+from unimas_jax.specs import SpecError, check_shares, check_types, require
 from unimas_jax.trace import Key, Query
 
 SYLLABLES = tuple(map(''.join, itertools.product('bdfgklmnprtz', 'aeiou')))
@@ -197,9 +197,7 @@ class FormatTeacher:
 
     def __post_init__(self):
         check_types(self)
-        for name in ('share_both', 'share_right'):
-            share = getattr(self, name)
-            require(0 <= share <= 1, f'FormatTeacher.{name}', share, 'use 0 to 1.')
+        check_shares(self, 'share_both', 'share_right')
 
     def __call__(
         self, query: Query, role: str, segments: tuple[Segment, ...], key: Key

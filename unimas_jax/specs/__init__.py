@@ -1,6 +1,6 @@
 """What to run, as frozen, validated, picklable data; standard library only."""
 
-from unimas_jax.specs.checks import SpecError, check_types, require
+from unimas_jax.specs.checks import SpecError, check_shares, check_types, require
 from unimas_jax.specs.experiment import EvaluationSpec, Experiment
 from unimas_jax.specs.learning import OptimizerSpec, PpoSpec, SftSpec
 from unimas_jax.specs.models import (
@@ -77,4 +77,5 @@ __all__ = [
     'groups_of',
     'require',
     'writes_of',
+    'check_shares',
 ]

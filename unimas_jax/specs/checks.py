@@ -93,3 +93,19 @@ def _name(hint: Any) -> str:
     if hint is type(None):
         return 'None'
     return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
+def check_shares(spec: Any, *fields: str) -> None:
+    """Refuse fields of a spec that are not shares, numbers in [0, 1].
+
+    Raises:
+        SpecError: Names the spec, the field and its value.
+    """
+    for field in fields:
+        share = getattr(spec, field)
+        require(
+            0 <= share <= 1,
+            f'{type(spec).__name__}.{field}',
+            share,
+            'use a number in [0, 1].',
+        )
